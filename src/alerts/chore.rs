@@ -73,7 +73,11 @@ fn messages(
         }
     };
     if channel.kind == Kind::Email {
-        let left = mails_max.saturating_sub(tenants::mails(tx, &channel.tenant, now)?);
+        let sent = tenants::mails(tx, &channel.tenant, now)?;
+        // Those that wait for tomorrow count tomorrow.
+        let end = tenants::end_of_day(now);
+        let pending = store::pending_mails(tx, &channel.tenant, end, mails_max)?;
+        let left = mails_max.saturating_sub(sent).saturating_sub(pending);
         timing.left = usize::try_from(left).unwrap_or(usize::MAX);
         timing.reserve = usize::try_from(reserved(mails_max)).unwrap_or(usize::MAX);
     }

@@ -108,6 +108,14 @@ const COUNT: &str =
     "UPDATE alert_channels SET counted_from = ?2, message_count = ?3 WHERE seq = ?1";
 
 queries! {
+    /// How many e-mails of a tenant are to be sent before a time, counted up to `limit`.
+    pub fn pending_mails(tenant: &str, before: Timestamp, limit: u32) -> u32 = value "
+    SELECT count(*)
+      FROM (SELECT 1 FROM alert_channels AS c JOIN deliveries AS d ON d.subscription_seq = c.subscription_seq
+             WHERE c.tenant = ?1 AND c.kind = 'email' AND c.deleted_at IS NULL
+               AND d.state = 'pending' AND d.head = 1 AND d.due_at < ?2
+             LIMIT ?3)";
+
     /// The id and the sealed URL of the channel of a subscription; `None` if it has no such URL.
     pub fn sealed_url(of: SubscriptionSeq) -> Option<(String, Vec<u8>)> = first as tuple "
     SELECT id, sealed FROM alert_channels

@@ -22,6 +22,9 @@ use crate::store::legal_holds;
 const AGES: RangeInclusive<Duration> =
     Duration::from_hours(24)..=Duration::from_hours(24 * 366 * 100);
 
+/// When a caller is to ask again whose month could not be deleted, in seconds.
+const RETRY_SECS: u64 = 60;
+
 const BUSY: &str = "Events are being moved at this moment.";
 const DELETING: &str = "It is being deleted at this moment.";
 
@@ -50,7 +53,8 @@ pub(super) const RESOURCE: Resource = Resource {
             .doc("deleteArchiveMonth", "Delete a month of the archive", &[MONTH])
             .about(
                 "Its events are gone for good. They stay known: one that is sent again is not stored again. Answers \
-                 409 while events are moved.",
+                 409 while events are moved. If the file cannot be deleted, the answer is 503, and it is tried again \
+                 until it is gone or a legal hold needs it.",
             )
             .returns(&[Returns::nothing("The file is deleted.")])
             .problems(&[ProblemKind::Conflict]),
@@ -216,6 +220,8 @@ fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let of = month.to_string();
     let reserved = claimed::reserve(api, EffectKind::ArchiveDelete, &of, DELETING)?;
     let wanted = Wanted { reserved, terms: json!({ "bytes": bytes }), busy: DELETING };
+    // A legal hold is in force before the claim, or made after the file is gone.
+    let alone = archiving.archive.write_alone();
     let claim = claimed::claim(api, call, wanted, move |tx| {
         // One may have been made meanwhile.
         if legal_holds::all(tx)? != holds {
@@ -223,10 +229,12 @@ fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         }
         Ok(())
     })?;
-    if let Err(error) = archiving.archive.remove(&month) {
-        claimed::end(api, claim);
-        return Err(Problem::conflict(format!("The file could not be deleted: {error}.")));
+    if let Err(error) = archiving.archive.remove(&month, &alone) {
+        // The file may be gone all the same, so the claim stays.
+        let detail = format!("The file could not be deleted: {error}. It is tried again.");
+        return Err(Problem::unavailable(detail, RETRY_SECS));
     }
+    drop(alone);
     claimed::finish(api, call, &claim, move |_tx| {
         Ok(Change::gone("archive", &of, &()).and("bytes", bytes))
     })

@@ -211,28 +211,35 @@ where
     let key = ChangeKey::new(api, call).filter(|_| claimed.is_none());
     let claims = api.flow.claims.clone();
     api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
-        if let Some(Err(problem)) = key.as_ref().map(|key| key.check(tx)).transpose()? {
-            return Ok(Err(problem));
+        // What is refused after a write leaves nothing, and the other jobs of the transaction keep what they wrote.
+        let done = tx.in_savepoint(|| {
+            if let Some(Err(problem)) = key.as_ref().map(|key| key.check(tx)).transpose()? {
+                return Ok(Err(problem));
+            }
+            let before = limits::before(tx, &tenant, action)?;
+            let (change, more) = match settled(run(tx))? {
+                Ok(done) => done,
+                Err(problem) => return Ok(Err(problem)),
+            };
+            limits::check(tx, (&tenant, action), &settings.tenants, &before)?;
+            let Change { resource_type, resource_id, changes, status, body, is_part } = change;
+            if let Some(key) = key.as_ref().filter(|_| !is_part) {
+                key.keep(tx, status, body.to_string().as_bytes())?;
+            }
+            if let Some(effect) = claimed.as_ref().filter(|_| !is_part) {
+                claims.finish(tx, effect, Answer { status, body: body.to_string().as_bytes() })?;
+            }
+            let mut event = event.clone().of(resource_type, &resource_id, changes);
+            event.origin.status = Some(status);
+            audit_events::append(tx, &event)?;
+            let resource = format!("{resource_type}/{resource_id}");
+            let done = Some(Box::new([event.actor.display, event.action, resource]));
+            Ok(Ok(Audited { value: (body, more), status, done, file: None }))
+        })?;
+        match done {
+            Err(error) if error.is_refusal() => Ok(Err(error.into())),
+            done => done,
         }
-        let before = limits::before(tx, &tenant, action)?;
-        let (change, more) = match settled(run(tx))? {
-            Ok(done) => done,
-            Err(problem) => return Ok(Err(problem)),
-        };
-        limits::check(tx, (&tenant, action), &settings.tenants, &before)?;
-        let Change { resource_type, resource_id, changes, status, body, is_part } = change;
-        if let Some(key) = key.as_ref().filter(|_| !is_part) {
-            key.keep(tx, status, body.to_string().as_bytes())?;
-        }
-        if let Some(effect) = claimed.as_ref().filter(|_| !is_part) {
-            claims.finish(tx, effect, Answer { status, body: body.to_string().as_bytes() })?;
-        }
-        let mut event = event.clone().of(resource_type, &resource_id, changes);
-        event.origin.status = Some(status);
-        audit_events::append(tx, &event)?;
-        let resource = format!("{resource_type}/{resource_id}");
-        let done = Some(Box::new([event.actor.display, event.action, resource]));
-        Ok(Ok(Audited { value: (body, more), status, done, file: None }))
     })?
 }
 

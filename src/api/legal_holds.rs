@@ -142,9 +142,10 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let terms = Terms { reason, event_type, aggregate_type, aggregate_id, since, until };
     check(&terms)?;
     let tenant = tenant.map_or_else(|| DEFAULT_TENANT.to_owned(), |name| name.as_str().to_owned());
-    let covers = cover(api, &tenant, &terms)?;
-    // A batch of an expunge in the file of a month reads the holds and ends before this one is in force, or obeys it.
+    // A batch of an expunge in the file of a month reads the holds and ends before this one is in force, or obeys it. A
+    // month that is deleted is gone before what the hold keeps is counted.
     let _no_batch = api.flow.archiving.archive.write_alone();
+    let covers = cover(api, &tenant, &terms)?;
     let now = api.clock.wall();
     let hold_id = id::uuid7_of(now, &["legal_hold", &tenant, name.as_str()]);
     change(api, call, move |tx| {

@@ -7,19 +7,24 @@ use crate::api::audited::carry_out;
 use crate::api::background_probes::BackgroundTest;
 use crate::api::call::answer;
 use crate::api::claimed::{self, Wanted};
+use crate::api::idempotency::ChangeKey;
 use crate::api::prelude::*;
 use crate::api::subscriptions;
 use crate::base::id;
 use crate::http::trace::{Step, StepName, Trace};
 use crate::model::delivery::OutgoingRequest;
-use crate::model::effect::EffectKind;
+use crate::model::effect::{AskedBy, EffectKind};
 use crate::model::hold::HoldReason;
 use crate::model::outcome::{AttemptClass, Outcome};
 use crate::model::subscription::{Subscription, Target};
 use crate::pipeline::claims::Claim;
 use crate::pipeline::probe::{FULL, Report, Turn};
+use crate::store::claimed_effects::{self, NewEffect};
+use crate::store::writer::Queue;
 use crate::store::{deliveries, settlement};
 
+/// The status of the answer to a request for a test in the background.
+const BEGUN: u16 = 202;
 /// Why a test is refused while the same one is claimed.
 const BUSY: &str = "The same test is under way at this moment.";
 /// How much memory a test takes for each byte of the body: as it is stored, and with its seals opened.
@@ -147,10 +152,15 @@ fn test(api: &Api, mut call: Call, reply: Reply) {
     };
     let (own, tenant) = (api.clone(), call.tenant.clone());
     let id = id::uuid7(api.clock.wall(), &*api.draw);
+    let mut claim = None;
     let reply = if how.is_background {
+        claim = match claim_background(api, &call, &subscription, &id) {
+            Ok(claim) => claim,
+            Err(problem) => return reply.send(api.acted(&call, Err(problem))),
+        };
         api.tests.add(&id, &tenant, &subscription);
-        reply.send(answer(202, &TestBegun { id: id.as_str().into() }));
-        // Its result is not the answer that was sent.
+        reply.send(answer(BEGUN, &TestBegun { id: id.as_str().into() }));
+        // The answer that was sent is kept with the claim; the result is another one.
         call.key = None;
         None
     } else {
@@ -160,8 +170,13 @@ fn test(api: &Api, mut call: Call, reply: Reply) {
         let trace = Trace::new(own.clock.clone()).sending(how.sends);
         own.tests.begin(&id, &trace);
         let done = match turn {
-            Turn::Now => run(&own, &call, &subscription, outgoing, &trace),
-            Turn::Full => Err(Problem::unavailable(FULL, 5)),
+            Turn::Now => run(&own, &call, &subscription, outgoing, &trace, claim),
+            Turn::Full => {
+                if let Some(claim) = claim {
+                    claimed::end(&own, claim);
+                }
+                Err(Problem::unavailable(FULL, 5))
+            }
         };
         let answer = own.acted(&call, done);
         match reply {
@@ -240,9 +255,21 @@ fn run(
     subscription: &Subscription,
     outgoing: OutgoingRequest,
     trace: &Trace,
+    claim: Option<Claim>,
 ) -> Result<Audited<Value>, Problem> {
-    let _share = api.share(outgoing.payload.len().saturating_mul(BODY_FACTOR))?;
-    let claim = claim_test(api, call, subscription)?;
+    let _share = match api.share(outgoing.payload.len().saturating_mul(BODY_FACTOR)) {
+        Ok(share) => share,
+        Err(problem) => {
+            if let Some(claim) = claim {
+                claimed::end(api, claim);
+            }
+            return Err(problem);
+        }
+    };
+    let claim = match claim {
+        Some(claim) => Some(claim),
+        None => claim_test(api, call, subscription)?,
+    };
     let (event_id, event_type) = (outgoing.event_id.clone(), outgoing.event_type.clone());
     let webhook_id = outgoing.webhook_id.clone();
     let report = match api.flow.tests.run(outgoing, trace) {
@@ -297,4 +324,36 @@ fn claim_test(api: &Api, call: &Call, of: &Subscription) -> Result<Option<Claim>
     let reserved = claimed::reserve(api, EffectKind::SubscriptionTest, &subject, BUSY)?;
     let wanted = Wanted { reserved, terms: json!({}), busy: BUSY };
     claimed::claim(api, call, wanted, |_tx| Ok(())).map(Some)
+}
+
+/// Claims a test in the background with an `Idempotency-Key`, and keeps its answer: a repeated request gets the id of the
+/// same test. Without a key nothing is claimed.
+fn claim_background(
+    api: &Api,
+    call: &Call,
+    of: &Subscription,
+    test_id: &str,
+) -> Result<Option<Claim>, Problem> {
+    let Some(key) = ChangeKey::new(api, call) else { return Ok(None) };
+    let subject = format!("{} {test_id}", of.new.id);
+    let reserved = claimed::reserve(api, EffectKind::SubscriptionTest, &subject, BUSY)?;
+    let new = NewEffect {
+        kind: EffectKind::SubscriptionTest,
+        subject,
+        tenant: call.tenant.clone(),
+        terms: json!({}),
+        asked_by: AskedBy::of(&call.event(api.clock.wall())),
+        // The answer is kept now, so the end of the effect keeps none.
+        key: None,
+        claimed_at: api.clock.now(),
+    };
+    let begun = value(TestBegun { id: test_id.into() }).to_string();
+    let claimed = api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
+        if let Err(problem) = key.check(tx)? {
+            return Ok(Err(problem));
+        }
+        key.keep(tx, BEGUN, begun.as_bytes())?;
+        Ok(claimed_effects::claim(tx, &new)?.ok_or_else(|| Problem::conflict(BUSY)))
+    })?;
+    claimed.map(|effect| Some(Claim::of(effect, reserved)))
 }

@@ -11,8 +11,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::json;
+
 use crate::archive::expiry::oldest_first;
 use crate::archive::parts::Parts;
+use crate::archive::removal::audit_subject;
 use crate::archive::tables::month_file::{self, MonthFile};
 use crate::archive::{AUDIT_DIRECTORY, Archive, Month};
 use crate::base::clock::{SureNow, Timestamp};
@@ -21,10 +24,13 @@ use crate::model::audit::chain::Head;
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
 use crate::model::duty::Duty;
+use crate::model::effect::{AskedBy, EffectKind};
 use crate::model::name::DEFAULT_TENANT;
-use crate::store::audit_events::{self, DELETE, Trail};
+use crate::pipeline::claims::Claim;
+use crate::store::audit_events::{self, DELETE, LAST, Trail};
+use crate::store::claimed_effects::{self, NewEffect};
 use crate::store::error::{Error, Result};
-use crate::store::tx::ReadTx;
+use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::writer::Queue;
 use crate::store::{meta, read_only};
 use crate::sys::files;
@@ -35,6 +41,7 @@ const AFTER: Duration = Duration::from_hours(30 * 24);
 const KEPT: Duration = Duration::from_hours(7 * 366 * 24);
 /// Rows of one batch.
 const MAX_ROWS: u32 = 256;
+
 /// Opens the audit events of a database and of the files beside it.
 /// Returns `None` if the database has no audit events. Fails if a file cannot be read.
 pub fn trail(database: &Path) -> Result<Option<Trail>> {
@@ -68,13 +75,20 @@ impl AuditMover {
         Self { parts, archive, stop }
     }
 
-    /// Moves all rows of months that are over for long enough.
+    /// Moves all rows of months that are over for long enough, and deletes the oldest file if it is old, also where a move
+    /// failed.
     pub fn run(&self, now: SureNow) -> Result<()> {
+        let moved = self.move_all(now);
+        let removed = self.remove_old();
+        moved.and(removed)
+    }
+
+    fn move_all(&self, now: SureNow) -> Result<()> {
         while !self.stop.asked() && !self.parts.disk.is_low() {
             let Some(batch) = self.next(now)? else { break };
             self.move_batch(batch)?;
         }
-        self.remove_old()
+        Ok(())
     }
 
     /// The next rows, all for one file.
@@ -138,24 +152,67 @@ impl AuditMover {
         self.parts.planned_fault()
     }
 
-    /// Deletes the oldest file, if it is old. What says so is stored first.
+    /// Deletes the oldest file, if it is old: claimed, done, then finished with its audit event. One that failed is tried
+    /// again, and no other one is begun meanwhile.
     fn remove_old(&self) -> Result<()> {
+        for claim in self.parts.claims.left(&[EffectKind::ArchiveDelete])? {
+            if let Some(month) = month_of(&claim) {
+                self.finish(&month, &claim)?;
+            }
+        }
         let Some(now) = self.parts.due(Duty::DeleteAudit)? else { return Ok(()) };
         if let Some(month) = oldest_first(&self.archive, &self.parts.store)?.into_iter().next() {
             let file = read_only(&self.archive.path(&month))?;
-            if month_file::since(&file.tx())?.is_none_or(|since| since > now.minus(KEPT)) {
-                return self.parts.done(Duty::DeleteAudit);
+            if month_file::since(&file.tx())?.is_some_and(|since| since <= now.minus(KEPT)) {
+                let last = audit_events::head(&file.tx())?;
+                drop(file);
+                let claim = self.claim(&month, last, now.at())?;
+                self.finish(&month, &claim)?;
             }
-            let changes = Changes::none().and("last", audit_events::head(&file.tx())?.to_string());
-            let event = NewAuditEvent::local(now.at(), DEFAULT_TENANT, Actor::system(), DELETE);
-            let event = event.of("audit", &month.to_string(), changes);
-            let writer = self.parts.store.writer();
-            writer.write(Queue::Upkeep, move |tx| audit_events::append(tx, &event))?;
-            self.parts.planned_fault()?;
-            self.archive.remove(&month).map_err(|error| self.parts.store.file_error(error))?;
         }
         self.parts.done(Duty::DeleteAudit)
     }
+
+    /// Claims the deletion of a file whose last row is `last`.
+    fn claim(&self, month: &Month, last: Head, at: Timestamp) -> Result<Claim> {
+        let by = NewAuditEvent::local(at, DEFAULT_TENANT, Actor::system(), DELETE);
+        let new = NewEffect {
+            kind: EffectKind::ArchiveDelete,
+            subject: audit_subject(month),
+            tenant: DEFAULT_TENANT.to_owned(),
+            terms: json!({ LAST: last.to_string() }),
+            asked_by: AskedBy::of(&by),
+            key: None,
+            claimed_at: self.parts.clock.now(),
+        };
+        let refuse_none = |_: &WriteTx<'_>| Ok(Ok::<(), Error>(()));
+        let claimed = self.parts.claims.claim(new, refuse_none)?;
+        claimed.ok_or(Error::Changed("the file of audit events"))?
+    }
+
+    /// Deletes a file whose deletion is claimed, and stores the one audit event about it.
+    fn finish(&self, month: &Month, claim: &Claim) -> Result<()> {
+        self.parts.planned_fault()?;
+        let alone = self.archive.write_alone();
+        self.archive.remove(month, &alone).map_err(|error| self.parts.store.file_error(error))?;
+        drop(alone);
+        let changes = Changes::none().and(LAST, claim.effect.term(LAST));
+        let asked_by = &claim.effect.new.asked_by;
+        let event = asked_by.event(self.parts.clock.wall(), DEFAULT_TENANT);
+        let event = event.of("audit", &month.to_string(), changes);
+        let effect = claim.effect.clone();
+        let now = self.parts.clock.now();
+        self.parts.store.writer().write(Queue::Upkeep, move |tx| {
+            claimed_effects::finish(tx, &effect, None, now)?;
+            audit_events::append(tx, &event).map(drop)
+        })
+    }
+}
+
+/// The month of a claim that deletes a file of audit events.
+fn month_of(claim: &Claim) -> Option<Month> {
+    let (directory, month) = claim.effect.new.subject.split_once('/')?;
+    Month::parse(month).filter(|_| directory == AUDIT_DIRECTORY)
 }
 
 /// Whether the file of a month can have rows of a span of time.

@@ -168,6 +168,14 @@ pub type Numbers = [(i64, i64); 3];
 /// Files that are open to be read.
 const MAX_OPEN: usize = 24;
 
+/// What is not there need not be deleted.
+fn gone(done: io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
 impl Archive {
     /// The files in a directory of a data directory, which need not exist.
     pub fn of(data: &Path, directory: &str) -> Self {
@@ -208,24 +216,19 @@ impl Archive {
         self.months()?.into_iter().map(of).collect()
     }
 
-    /// Deletes the file of a month; `None` if there is none.
-    pub(crate) fn remove(&self, month: &Month) -> io::Result<Option<ArchiveFile>> {
-        let Some(file) = self.files()?.into_iter().find(|file| file.month == *month) else {
-            return Ok(None);
-        };
-        let _alone = self.write_alone();
-        for ending in ["-wal", "-shm"] {
-            match fs::remove_file(files::with_ending(&file.path, ending)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+    /// Deletes the file of a month for good. A file that is gone already is no error: an earlier try may have failed after
+    /// it deleted the file and before the directory was synced. `_alone` is from [`Archive::write_alone`].
+    pub(crate) fn remove(&self, month: &Month, _alone: &MutexGuard<'_, ()>) -> io::Result<()> {
+        let path = self.path(month);
+        let log = files::with_ending(&path, "-wal");
+        let index = files::with_ending(&path, "-shm");
+        for file in [&log, &index, &path] {
+            gone(fs::remove_file(file))?;
         }
-        fs::remove_file(&file.path)?;
         // Who reads it reads on; nobody begins.
         self.open.lock().retain(|(open, _)| open != month);
         self.note_change(month);
-        files::sync_directory_of(&file.path)?;
-        Ok(Some(file))
+        gone(files::sync_directory_of(&path))
     }
 
     /// Lets those open the file of a month who may open the database: an ERP of its group makes reports over both.

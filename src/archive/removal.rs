@@ -1,9 +1,14 @@
-//! Deleting the file of a month: claimed, done, then finished. One that was cut short by an end of the process is resumed.
+//! Deleting the file of a month: claimed, done, then finished. One that failed, or was cut short by an end of the process,
+//! is resumed: its claim stays until the file is gone, or a legal hold needs it.
+//!
+//! Claim and deletion are done by one who writes alone, as a new legal hold is: so a hold is in force before a month is
+//! claimed, or answered after the month is gone.
 
+use parking_lot::MutexGuard;
 use serde_json::{Value, json};
 
 use crate::archive::parts::Parts;
-use crate::archive::{Archive, Month};
+use crate::archive::{AUDIT_DIRECTORY, Archive, Month};
 use crate::base::clock::Timestamp;
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
@@ -46,33 +51,53 @@ pub(super) fn delete(
     // A hold may have been made meanwhile.
     let check =
         move |tx: &WriteTx<'_>| Ok((legal_holds::all(tx)? == holds).then_some(()).ok_or(()));
+    let alone = archive.write_alone();
     match parts.claims.claim(new, check)? {
-        Some(Ok(claim)) => finish(parts, archive, month, &claim).map(|()| true),
+        Some(Ok(claim)) => {
+            remove(parts, archive, month, &alone)?;
+            note(parts, &claim).map(|()| true)
+        }
         Some(Err(())) => Err(Error::Changed("the legal holds")),
         None => Err(Error::Changed("the month")),
     }
 }
 
 /// Resumes deletions that were claimed and left. A month that a legal hold needs by now stays.
+/// Fails if a month cannot be deleted, after it did the others.
 pub(super) fn resume(parts: &Parts, archive: &Archive) -> Result<()> {
+    let mut all = Ok(());
     for claim in parts.claims.left(&[EffectKind::ArchiveDelete])? {
-        let month = Month::parse(&claim.effect.new.subject);
-        let there = month.filter(|month| archive.path(month).exists());
-        match there {
-            Some(month) if is_held(archive, &parts.store, &month)? => {
-                parts.claims.end_cut_short(claim)?;
-            }
-            Some(month) => finish(parts, archive, &month, &claim)?,
-            None => note(parts, &claim)?,
-        }
+        // Files of audit events are resumed by their own mover.
+        let Some(month) = Month::parse(&claim.effect.new.subject) else { continue };
+        let done = resume_one(parts, archive, &month, claim);
+        all = all.and(done);
     }
+    all
+}
+
+fn resume_one(parts: &Parts, archive: &Archive, month: &Month, claim: Claim) -> Result<()> {
+    let alone = archive.write_alone();
+    if archive.path(month).exists() && is_held(archive, &parts.store, month)? {
+        return parts.claims.end_cut_short(claim);
+    }
+    remove(parts, archive, month, &alone)?;
+    note(parts, &claim)
+}
+
+fn remove(
+    parts: &Parts,
+    archive: &Archive,
+    month: &Month,
+    alone: &MutexGuard<'_, ()>,
+) -> Result<()> {
+    archive.remove(month, alone).map_err(|error| parts.store.file_error(error))?;
+    tracing::warn!(%month, "a month of the archive was deleted");
     Ok(())
 }
 
-fn finish(parts: &Parts, archive: &Archive, month: &Month, claim: &Claim) -> Result<()> {
-    archive.remove(month).map_err(|error| parts.store.file_error(error))?;
-    tracing::warn!(%month, terms = %claim.effect.new.terms, "a month of the archive was deleted");
-    note(parts, claim)
+/// What a claim is about that deletes the file of audit events of a month.
+pub(super) fn audit_subject(month: &Month) -> String {
+    format!("{AUDIT_DIRECTORY}/{month}")
 }
 
 /// Stores that the month is gone: the audit event, the answer, and the end of the claim.

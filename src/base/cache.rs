@@ -55,6 +55,20 @@ impl<K: Eq + Hash, V> Cache<K, V> {
         }
     }
 
+    /// Forgets the values of these keys. A value of any key that is being read meanwhile is not cached.
+    pub fn forget_those(&self, has_changed: impl Fn(&K) -> bool) {
+        let mut entries = self.entries.write();
+        let Entries { generation, weight, values } = &mut *entries;
+        *generation = generation.wrapping_add(1);
+        values.retain(|key, value| {
+            let is_gone = has_changed(key);
+            if is_gone {
+                *weight = weight.saturating_sub((self.weigh)(key, value));
+            }
+            !is_gone
+        });
+    }
+
     /// The cached value of a key, if there is one. Takes a borrowed key, so that a lookup copies nothing.
     pub fn cached<Q>(&self, key: &Q) -> Option<Arc<V>>
     where
@@ -151,6 +165,18 @@ mod tests {
             Ok(Some("old"))
         });
         assert_eq!((stale, get(&cache, 3, || Err(()))), (Ok(Some("old")), Err(())));
+    }
+
+    #[test]
+    fn values_of_some_keys_are_forgotten_with_their_weight() {
+        let cache = Cache::of_bytes(8, |_, value: &&str| value.len());
+        for key in [1, 2] {
+            assert_eq!(get(&cache, key, || Ok(Some("four"))), Ok(Some("four")));
+        }
+        cache.forget_those(|key| *key == 1);
+        assert_eq!(get(&cache, 2, || Err(())), Ok(Some("four")));
+        assert_eq!(get(&cache, 1, || Ok(Some("more"))), Ok(Some("more")));
+        assert_eq!(get(&cache, 2, || Err(())), Ok(Some("four")), "there was room for both");
     }
 
     #[test]

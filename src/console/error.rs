@@ -81,6 +81,9 @@ impl PageError {
         match why {
             FormRefusal::TooLarge => Self::new(413, (t.error_form_size, t.error_form_size_help)),
             FormRefusal::NoMemory => Self::new(503, (t.error_busy, t.error_busy_help)),
+            FormRefusal::BadBoundary => {
+                Self::new(400, (t.error_form_parts, t.error_form_parts_help))
+            }
         }
     }
 

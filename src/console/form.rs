@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use data_encoding::BASE64;
+use memchr::memmem;
 use parking_lot::Mutex;
 
 use crate::base::budget::{Budget, Share};
@@ -35,6 +36,8 @@ const MAX_FILE_BYTES: usize = 4 << 20;
 const TEXT_FACTOR: usize = 48;
 /// How much memory a byte of a payload takes: its text, its base64, the request of the API, the page that shows it again.
 const FILE_FACTOR: usize = 8;
+/// The longest boundary between parts, in bytes (RFC 2046, 5.1.1).
+const MAX_BOUNDARY_BYTES: usize = 70;
 /// Most bytes of the head of a part that are read.
 const MAX_PART_HEAD_BYTES: usize = 1024;
 /// The longest page to go back to, in bytes.
@@ -93,6 +96,8 @@ pub(super) enum FormRefusal {
     TooLarge,
     /// Requests take all of the memory budget.
     NoMemory,
+    /// Its parts have a boundary that RFC 2046 does not allow.
+    BadBoundary,
 }
 
 /// Names and values, in the order they were sent. Their number and size are limited, and the memory they may take is
@@ -160,6 +165,9 @@ impl Form {
             Some(boundary.trim_matches('"'))
         });
         let read = match boundary {
+            Some(boundary) if !(1..=MAX_BOUNDARY_BYTES).contains(&boundary.len()) => {
+                Err(FormRefusal::BadBoundary)
+            }
             Some(boundary) => Self::of_parts(&request.body, boundary, large),
             None => Self::of_pairs(&request.body, large),
         };
@@ -257,9 +265,9 @@ impl Form {
     }
 }
 
-/// What is before and after the first place of a mark.
+/// What is before and after the first place of a mark. Takes time in proportion to the bytes, whatever they are.
 fn split<'a>(bytes: &'a [u8], mark: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
-    let at = bytes.windows(mark.len()).position(|here| here == mark)?;
+    let at = memmem::find(bytes, mark)?;
     bytes.split_at_checked(at).and_then(|(before, from)| Some((before, from.get(mark.len()..)?)))
 }
 
@@ -537,6 +545,23 @@ mod tests {
         };
         let request = Request { head, body: body.to_vec() };
         Form::of_body(&request, large, &Budget::new(256 << 20))
+    }
+
+    #[test]
+    fn the_boundary_of_a_form_with_files_has_one_to_70_bytes() {
+        for (bytes, is_read) in [(0, false), (1, true), (70, true), (71, false), (60_000, false)] {
+            let boundary = "b".repeat(bytes);
+            let body = format!(
+                "--{boundary}\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n--{boundary}--"
+            );
+            let kind = format!("multipart/form-data; boundary={boundary}");
+            match read(body.as_bytes(), &kind, None) {
+                Ok(form) => assert!(is_read && form.get("a") == Some("1"), "{bytes}"),
+                Err(refused) => {
+                    assert!(!is_read && refused == FormRefusal::BadBoundary, "{bytes}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -123,6 +123,8 @@ texts! {
     error_form: "A field cannot be used",
     error_form_size: "The form is too large",
     error_form_size_help: "It has too many fields, or too much text in them. Nothing was changed.",
+    error_form_parts: "The form cannot be read",
+    error_form_parts_help: "The boundary between its parts must have 1 to 70 bytes (RFC 2046). Nothing was changed.",
     error_busy: "The service is busy",
     error_busy_help: "Too many large requests are in progress, and nothing was changed. Send it again shortly.",
     field_missing: "this field is required.",

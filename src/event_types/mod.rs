@@ -7,6 +7,10 @@ pub mod infer;
 pub mod json_schema;
 pub mod store;
 
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -20,12 +24,22 @@ use crate::event_types::json_schema::Schema;
 use crate::model::event::{NewEvent, OWN_SOURCE};
 use crate::store::Store;
 use crate::store::column::word;
-use crate::store::error::Result;
+use crate::store::error::{Error, Result};
+use crate::store::outbox_relay::TypeCheck;
+use crate::telemetry::tally::Counter;
 
 /// Bytes of compiled schemas that are kept, of all tenants.
 const MAX_KEPT_BYTES: usize = 24 << 20;
+/// Bytes of names that are kept because they are not registered, of all tenants.
+const MAX_UNREGISTERED_BYTES: usize = 1 << 20;
+/// Bytes of types that are compiled for one transaction, approximately.
+const MAX_KNOWN_BYTES: usize = 8 << 20;
 /// Bytes that a kept type takes beside its name and schema.
 const ENTRY_BYTES: usize = 256;
+
+fn name_bytes((tenant, name): &TypeKey) -> usize {
+    tenant.len().saturating_add(name.len()).saturating_add(ENTRY_BYTES)
+}
 
 words! {
     /// What becomes of an event that does not fit, where its publisher can be answered.
@@ -66,30 +80,117 @@ pub struct Misfit {
     pub on_invalid: OnInvalid,
 }
 
-/// A type, compiled; `None` if it is not registered, or has a schema that cannot be used.
-type Compiled = Option<(Schema, OnInvalid)>;
+/// A registered type.
+#[derive(Debug)]
+struct Compiled {
+    schema: Schema,
+    on_invalid: OnInvalid,
+}
 
-/// The types that events had, by tenant and name. Kept in memory until one changes.
+/// A type by tenant and name.
+pub type TypeKey = (String, String);
+
+/// The types that events had. Each is kept in memory until it changes.
 #[derive(Debug)]
 pub struct EventTypes {
     store: Store,
     settings: Live,
-    kept: Cache<(String, String), Compiled>,
+    kept: Cache<TypeKey, Compiled>,
+    /// Names that are not registered, or have a schema that cannot be used. They are a cache of their own, so that
+    /// made-up names push out no schema.
+    unregistered: Cache<TypeKey, ()>,
+    /// How often a schema was compiled.
+    pub compiled: Counter,
+}
+
+/// The types of some events, compiled before the transaction that routes them.
+#[derive(Debug, Default)]
+pub struct KnownTypes {
+    /// `None`: the name is not registered.
+    types: HashMap<TypeKey, Option<Arc<Compiled>>>,
+    /// Whether an event of another name is a misfit.
+    refuses_unregistered: bool,
+}
+
+impl KnownTypes {
+    /// Whether an event fits its type. Compiles nothing.
+    pub fn check(&self, event: &NewEvent) -> TypeCheck {
+        if event.source_system == OWN_SOURCE {
+            return TypeCheck::Fits;
+        }
+        let key = (event.tenant.clone(), event.event_type.clone());
+        let Some(found) = self.types.get(&key) else { return TypeCheck::NotCompiled };
+        match misfit(found.as_deref(), event, self.refuses_unregistered) {
+            Some(misfit) => TypeCheck::Misfit(misfit.why),
+            None => TypeCheck::Fits,
+        }
+    }
+}
+
+/// Why an event does not fit its type, of which `found` is what is registered.
+fn misfit(
+    found: Option<&Compiled>,
+    event: &NewEvent,
+    refuses_unregistered: bool,
+) -> Option<Misfit> {
+    match found {
+        Some(Compiled { schema, on_invalid }) => {
+            let why = schema.check(&event.payload, event.sealed.fields > 0)?;
+            Some(Misfit { why, on_invalid: *on_invalid })
+        }
+        None if refuses_unregistered => {
+            let why = format!(
+                "the event type {:?} is not registered: oncebox event-type set, or events.unregistered = \"accept\"",
+                event.event_type
+            );
+            Some(Misfit { why, on_invalid: OnInvalid::Reject })
+        }
+        None => None,
+    }
 }
 
 impl EventTypes {
     /// An empty cache.
     pub fn new(store: Store, settings: Live) -> Self {
-        let weigh = |(tenant, name): &(String, String), compiled: &Compiled| {
-            let schema = compiled.as_ref().map_or(0, |(schema, _)| schema.bytes);
-            schema.saturating_add(tenant.len() + name.len() + ENTRY_BYTES)
+        let weigh = |key: &TypeKey, compiled: &Compiled| {
+            compiled.schema.bytes.saturating_add(name_bytes(key))
         };
-        Self { store, settings, kept: Cache::of_bytes(MAX_KEPT_BYTES, weigh) }
+        Self {
+            store,
+            settings,
+            kept: Cache::of_bytes(MAX_KEPT_BYTES, weigh),
+            unregistered: Cache::of_bytes(MAX_UNREGISTERED_BYTES, |key, ()| name_bytes(key)),
+            compiled: Counter::default(),
+        }
     }
 
-    /// Empties the cache; called after a commit that changed an event type.
-    pub fn forget(&self) {
-        self.kept.forget();
+    /// Forgets these types; called after a commit that changed them.
+    pub fn forget(&self, changed: &BTreeSet<TypeKey>) {
+        for key in changed {
+            self.kept.forget_one(key);
+            self.unregistered.forget_one(key);
+        }
+    }
+
+    /// The types of events that a transaction is to route, in the order of their rows. If they are large together, the last
+    /// ones are left out; the first never is.
+    /// Fails when the types cannot be read.
+    pub fn known(&self, of: impl IntoIterator<Item = TypeKey>) -> Result<KnownTypes> {
+        let refuses_unregistered = self.refuses_unregistered();
+        let mut known = KnownTypes { types: HashMap::new(), refuses_unregistered };
+        let mut bytes = 0_usize;
+        for key in of {
+            if bytes > MAX_KNOWN_BYTES {
+                break;
+            }
+            if let Entry::Vacant(entry) = known.types.entry(key) {
+                let found = self.find(entry.key())?;
+                let schema = found.as_ref().map_or(0, |found| found.schema.bytes);
+                bytes = bytes.saturating_add(schema).saturating_add(name_bytes(entry.key()));
+                entry.insert(found);
+            }
+        }
+        Ok(known)
     }
 
     /// Why an event does not fit its type; `None` if it does.
@@ -98,32 +199,37 @@ impl EventTypes {
         if event.source_system == OWN_SOURCE {
             return Ok(None);
         }
-        let key = (event.tenant.clone(), event.event_type.clone());
-        let found = self.kept.get(key, |(tenant, name)| self.read(tenant, name).map(Some))?;
-        let misfit = |why, on_invalid| Some(Misfit { why, on_invalid });
-        Ok(match found.as_deref() {
-            Some(Some((schema, on_invalid))) => schema
-                .check(&event.payload, event.sealed.fields > 0)
-                .and_then(|why| misfit(why, *on_invalid)),
-            Some(None) if self.settings.get().events.unregistered == Unregistered::Reject => {
-                let why = format!(
-                    "the event type {:?} is not registered: oncebox event-type set, or events.unregistered = \"accept\"",
-                    event.event_type
-                );
-                misfit(why, OnInvalid::Reject)
-            }
-            _ => None,
-        })
+        let found = self.find(&(event.tenant.clone(), event.event_type.clone()))?;
+        Ok(misfit(found.as_deref(), event, self.refuses_unregistered()))
+    }
+
+    fn refuses_unregistered(&self) -> bool {
+        self.settings.get().events.unregistered == Unregistered::Reject
+    }
+
+    /// A type; `None` if it is not registered, or has a schema that cannot be used.
+    fn find(&self, key: &TypeKey) -> Result<Option<Arc<Compiled>>> {
+        if let Some(found) = self.kept.cached(key) {
+            return Ok(Some(found));
+        }
+        let mut found = None;
+        // One inside the other, so that neither keeps what was read before a change.
+        self.unregistered.get(key.clone(), |key| {
+            found = self.kept.get(key.clone(), |(tenant, name)| self.read(tenant, name))?;
+            Ok::<_, Error>(found.is_none().then_some(()))
+        })?;
+        Ok(found)
     }
 
     /// Reads and compiles one type.
-    fn read(&self, tenant: &str, name: &str) -> Result<Compiled> {
+    fn read(&self, tenant: &str, name: &str) -> Result<Option<Compiled>> {
         let found = self.store.look_up(|tx| store::check(tx, tenant, name))?;
         let Some((text, on_invalid)) = found else { return Ok(None) };
         let read = |text: &str| serde_json::from_str::<Value>(text).ok();
         let schema = word("event_types.schema", &text, read)?;
+        self.compiled.add();
         match Schema::compile(&schema) {
-            Ok(schema) => Ok(Some((schema, on_invalid))),
+            Ok(schema) => Ok(Some(Compiled { schema, on_invalid })),
             // It was checked before it was stored, so a person or another version has written it.
             Err(why) => {
                 tracing::error!(

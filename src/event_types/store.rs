@@ -57,14 +57,14 @@ pub fn put(tx: &WriteTx<'_>, tenant: &str, new: &EventType, now: Timestamp) -> R
     } "ON CONFLICT (tenant, name) DO UPDATE
            SET description = excluded.description, schema = excluded.schema, example = excluded.example,
                on_invalid = excluded.on_invalid, search_paths = excluded.search_paths, updated_at = excluded.updated_at")?;
-    tx.event_types_changed();
+    tx.event_type_changed(tenant, name);
     Ok(())
 }
 
 /// Deletes an event type; tells whether there was one.
 pub fn delete(tx: &WriteTx<'_>, tenant: &str, name: &str) -> Result<bool> {
     search_values::forget(tx, tenant, name)?;
-    tx.event_types_changed();
+    tx.event_type_changed(tenant, name);
     Ok(tx.execute(DELETE, (tenant, name))? > 0)
 }
 

@@ -57,6 +57,13 @@ pub enum Outcome {
         /// The refusal, with the configuration line that allows it.
         reason: String,
     },
+    /// Nothing was tried: a limit of ours is used up. It says nothing about the target.
+    Postponed {
+        /// How long until there is room again.
+        wait: Duration,
+        /// The limit, for a person.
+        reason: String,
+    },
     /// We could not build the request (unreadable secret, URL that cannot be filled).
     Unbuildable {
         /// What is missing.
@@ -167,7 +174,9 @@ impl ClassTable {
     pub fn classify(&self, outcome: &Outcome) -> AttemptClass {
         match outcome {
             Outcome::Answered { status, retry_after, .. } => self.of_status(*status, *retry_after),
-            Outcome::Unreachable { .. } | Outcome::Blocked { .. } => AttemptClass::Transient,
+            Outcome::Unreachable { .. } | Outcome::Blocked { .. } | Outcome::Postponed { .. } => {
+                AttemptClass::Transient
+            }
             Outcome::Unbuildable { .. } => AttemptClass::Poison,
             Outcome::NoToken { class, .. } | Outcome::Unacknowledged { class, .. } => *class,
             Outcome::Accepted { .. } => AttemptClass::Success,
@@ -212,10 +221,16 @@ impl Outcome {
         matches!(self, Self::Unacknowledged { is_away: true, .. })
     }
 
+    /// Whether nothing was tried, because a limit of ours is used up.
+    pub fn is_postponed(&self) -> bool {
+        matches!(self, Self::Postponed { .. })
+    }
+
     /// The wait the target asked for.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Answered { retry_after, .. } | Self::NoToken { retry_after, .. } => *retry_after,
+            Self::Postponed { wait, .. } => Some(*wait),
             _ => None,
         }
     }
@@ -226,6 +241,7 @@ impl Outcome {
             Self::Answered { status, .. } => status.to_string(),
             Self::Unreachable { cause, .. } => cause.as_str().to_owned(),
             Self::Blocked { .. } => "blocked".to_owned(),
+            Self::Postponed { .. } => "postponed".to_owned(),
             Self::Unbuildable { .. } => "unbuildable".to_owned(),
             Self::NoToken { .. } => "no_token".to_owned(),
             Self::Unacknowledged { code, .. } => code.clone(),
@@ -240,6 +256,7 @@ impl Outcome {
         match &mut self {
             Self::Unreachable { reason, .. }
             | Self::Blocked { reason }
+            | Self::Postponed { reason, .. }
             | Self::Unbuildable { reason }
             | Self::NoToken { reason, .. }
             | Self::Unacknowledged { reason, .. }
@@ -259,6 +276,7 @@ impl Outcome {
             Self::Accepted { .. } => "it was accepted".to_owned(),
             Self::Unreachable { reason, .. }
             | Self::Blocked { reason }
+            | Self::Postponed { reason, .. }
             | Self::Unbuildable { reason }
             | Self::NoToken { reason, .. }
             | Self::Unacknowledged { reason, .. }

@@ -40,6 +40,7 @@ pub(super) fn advice(outcome: &Outcome, step: StepName) -> &'static str {
         Outcome::Blocked { .. } => {
             "If the target belongs there, add its network to delivery.allow in the settings and reload the service."
         }
+        Outcome::Postponed { .. } => "Wait until then, or raise the limit that the reason names.",
         Outcome::Unacknowledged { is_away: true, .. } => {
             "No broker answers: start the cluster, or correct its brokers in kafka.clusters."
         }

@@ -113,6 +113,7 @@ impl Line {
         match outcome {
             // Nothing was sent, or not by HTTP.
             Outcome::Blocked { .. }
+            | Outcome::Postponed { .. }
             | Outcome::Unbuildable { .. }
             | Outcome::NoToken { .. }
             | Outcome::Unacknowledged { .. }

@@ -355,9 +355,8 @@ impl Deliver {
         let target = &destination.subscription.new.target;
         let is_cut = is_short(assignment, destination) && is_cut(latency, &outcome);
         let outcome = if is_cut { outcome.map_reason(cut_short) } else { outcome };
-        // What was cut short says nothing about the line either.
-        let is_offline = || self.is_offline(&destination.subscription, started, &outcome);
-        let is_inconclusive = if is_cut { Some(true) } else { is_offline() };
+        let of = &destination.subscription;
+        let is_inconclusive = self.says_nothing(of, started, is_cut, &outcome);
         let kept = request
             .map(|it| it.kept(&outcome, destination, opened.stored.is_some()))
             .unwrap_or_default();
@@ -407,6 +406,21 @@ impl Deliver {
             self.line.doubt(started, Box::new(settle));
         }
         Some(Attempted { limit: destination.timeout, class, is_cut })
+    }
+
+    /// Whether an attempt that began at a time (monotonic) says nothing about the target: it was cut short, nothing was tried,
+    /// or the site is offline; `None`: the line has to be asked.
+    fn says_nothing(
+        &self,
+        of: &Subscription,
+        at: Duration,
+        is_cut: bool,
+        outcome: &Outcome,
+    ) -> Option<bool> {
+        if is_cut || outcome.is_postponed() {
+            return Some(true);
+        }
+        self.is_offline(of, at, outcome)
     }
 
     /// Whether a request that began at a time (monotonic) failed because the site is offline; `None`: the line has to be

@@ -224,14 +224,10 @@ impl AroundCommit for CommitListener {
             subjects_erased,
             unseen_jobs: _,
         } = effects;
-        if event_types_changed {
-            self.event_types.forget();
-        }
+        self.event_types.forget(&event_types_changed);
         self.destinations.forget(&subscriptions_changed);
-        if providers_changed {
-            self.providers.forget();
-            self.privacy.forget();
-        }
+        self.providers.forget(&providers_changed);
+        self.privacy.forget(&providers_changed);
         if subjects_erased {
             self.privacy.forget_keys();
         }

@@ -1,5 +1,7 @@
 //! The providers of webhooks with their opened secrets, cached until a provider changes.
 
+use std::collections::BTreeSet;
+
 use zeroize::Zeroizing;
 
 use crate::base::cache::Cache;
@@ -51,9 +53,11 @@ impl ProviderCache {
         Self { store, key, uses, faults, open: Cache::new(MAX_OPEN) }
     }
 
-    /// Empties the cache; called after a commit that changed a provider or a tenant.
-    pub fn forget(&self) {
-        self.open.forget();
+    /// Forgets the providers of these tenants; called after a commit that changed one of them, or their tenant.
+    pub fn forget(&self, tenants: &BTreeSet<String>) {
+        if !tenants.is_empty() {
+            self.open.forget_those(|(tenant, _)| tenants.contains(tenant));
+        }
     }
 
     /// A provider with its secrets; `None` where there is no such provider.

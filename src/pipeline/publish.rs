@@ -162,12 +162,20 @@ impl Publish {
         let of = tenant.clone();
         let requests =
             events.iter().map(|new| (&*new.id, outbox_routing::routed(new), &*new.payload));
+        let known = match self.sql_rows.known_before(&self.store, is_guaranteed) {
+            Ok(known) => known,
+            Err(error) => {
+                let outcome = Outcome::Failed(error);
+                outcome.count(&tenant, &counts);
+                return done(outcome);
+            }
+        };
         let matches = Matches::ahead(self.store.writer().routes(), &self.budget, requests);
         self.store.writer().submit(
             Queue::Accept,
             move |tx| {
                 tx.set_matches(matches.as_ref());
-                let relayed = sql_rows.relay_before(tx, is_guaranteed)?;
+                let relayed = sql_rows.relay_before(tx, &known, is_guaranteed)?;
                 if let Some(name) = configured_source(tx, is_source, (&tenant, &events))? {
                     return Ok((Outcome::OfSource(name), relayed));
                 }
@@ -273,7 +281,7 @@ fn store_once(
             let outcome = store_all(tx, events, clock)?;
             if let Outcome::Stored(stored) = &outcome {
                 let (status, body) = encode(stored);
-                idempotency_keys::finish(tx, tenant, key, status, &body, None)?;
+                idempotency_keys::finish(tx, tenant, key, status, &body)?;
             }
             Ok(outcome)
         }

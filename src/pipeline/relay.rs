@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 
 use crate::base::id;
 use crate::base::stop::Stop;
-use crate::event_types::EventTypes;
+use crate::event_types::{EventTypes, KnownTypes};
 use crate::model::event::NewEvent;
 use crate::pipeline::counts::Counts;
 use crate::pipeline::prelude::*;
 use crate::pipeline::source_marks::SourceMarks;
-use crate::store::outbox_relay::{self, MAX_ROWS, Relayed, Terms};
+use crate::store::outbox_relay::{self, MAX_ROWS, Relayed, Terms, TypeCheck};
 use crate::store::{OwnReader, subscriptions};
 use crate::sys::watch::Watch;
 
@@ -120,6 +120,10 @@ impl Relay {
                 Ok(done) => done,
             };
             self.counts.relayed(&done);
+            if done.is_stuck && done.last == after {
+                // The type of the first row was compiled before, so the rows have changed.
+                return Err(Error::Changed("a row that another program inserted"));
+            }
             if !done.more {
                 break;
             }
@@ -149,8 +153,10 @@ impl Relay {
 
     fn relay(&self, after: i64, limit: u32) -> Result<Relayed> {
         let rows = self.sql_rows.clone();
+        let types = outbox_relay::unrouted_types(&self.reader.tx(), after, limit)?;
+        let known = rows.event_types.known(types)?;
         let writer = self.store.writer();
-        writer.write(Queue::Accept, move |tx: &WriteTx<'_>| rows.relay(tx, after, limit))
+        writer.write(Queue::Accept, move |tx: &WriteTx<'_>| rows.relay(tx, &known, after, limit))
     }
 
     fn set_aside(&self, seq: i64, error: &Error) -> Result<()> {
@@ -184,35 +190,51 @@ pub struct SqlRows {
 }
 
 impl SqlRows {
-    /// See [`outbox_relay::relay`].
-    fn relay(&self, tx: &WriteTx<'_>, after: i64, limit: u32) -> Result<Relayed> {
-        let misfit = |event: &NewEvent| self.misfit(event);
-        let terms = self.terms(&misfit);
+    /// See [`outbox_relay::relay`]. `known` has the types of the rows: the transaction compiles none.
+    fn relay(
+        &self,
+        tx: &WriteTx<'_>,
+        known: &KnownTypes,
+        after: i64,
+        limit: u32,
+    ) -> Result<Relayed> {
+        let check_type = |event: &NewEvent| known.check(event);
+        let terms = self.terms(&check_type);
         outbox_relay::relay(tx, after, limit, terms, &|| id::uuid7(terms.wall, &*self.draw))
     }
 
+    /// The types of the rows that [`SqlRows::relay_before`] is to route, compiled before its transaction.
+    pub(super) fn known_before(&self, store: &Store, is_guaranteed: bool) -> Result<KnownTypes> {
+        if !is_guaranteed && !store.writer().routes().asks_for_order() {
+            return Ok(KnownTypes::default());
+        }
+        let types = store.look_up(outbox_relay::types_before)?;
+        if types.is_empty() { Ok(KnownTypes::default()) } else { self.event_types.known(types) }
+    }
+
     /// See [`outbox_relay::relay_before`].
-    pub(super) fn relay_before(&self, tx: &WriteTx<'_>, is_guaranteed: bool) -> Result<Relayed> {
-        let misfit = |event: &NewEvent| self.misfit(event);
-        let terms = self.terms(&misfit);
+    pub(super) fn relay_before(
+        &self,
+        tx: &WriteTx<'_>,
+        known: &KnownTypes,
+        is_guaranteed: bool,
+    ) -> Result<Relayed> {
+        let check_type = |event: &NewEvent| known.check(event);
+        let terms = self.terms(&check_type);
         let fresh = || id::uuid7(terms.wall, &*self.draw);
         outbox_relay::relay_before(tx, is_guaranteed, terms, &fresh)
     }
 
     /// See [`outbox_relay::set_aside`].
     fn set_aside(&self, tx: &WriteTx<'_>, seq: i64, why: &str) -> Result<()> {
-        let misfit = |_: &NewEvent| Ok(None);
-        let terms = self.terms(&misfit);
+        let check_type = |_: &NewEvent| TypeCheck::Fits;
+        let terms = self.terms(&check_type);
         outbox_relay::set_aside(tx, seq, why, terms, &id::uuid7(terms.wall, &*self.draw))
     }
 
-    fn misfit(&self, event: &NewEvent) -> Result<Option<String>> {
-        Ok(self.event_types.misfit(event)?.map(|misfit| misfit.why))
-    }
-
-    fn terms<'a>(&self, misfit: &'a dyn Fn(&NewEvent) -> Result<Option<String>>) -> Terms<'a> {
+    fn terms<'a>(&self, check_type: &'a dyn Fn(&NewEvent) -> TypeCheck) -> Terms<'a> {
         Terms {
-            misfit,
+            check_type,
             payload_bytes_most: u64::from(self.settings.get().limits.payload_bytes),
             wall: self.clock.wall(),
             now: self.clock.now(),

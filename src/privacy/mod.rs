@@ -8,7 +8,7 @@
 
 pub mod policy;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use data_encoding::HEXLOWER;
@@ -113,9 +113,11 @@ impl Privacy {
         Self { store, keyring, names, draw, policies, keys }
     }
 
-    /// Clears the cached policies; called after a commit that changed a provider or a tenant.
-    pub fn forget(&self) {
-        self.policies.forget();
+    /// Forgets the policies of these tenants; called after a commit that changed their providers or them.
+    pub fn forget(&self, tenants: &BTreeSet<String>) {
+        for tenant in tenants {
+            self.policies.forget_one(tenant);
+        }
     }
 
     /// Clears the cached keys; called after a commit that destroyed one.

@@ -11,6 +11,8 @@ use rusqlite::{OptionalExtension, params};
 
 use crate::model::audit::chain::{Hash, Head, Report, Verifier};
 use crate::model::audit::{AuditEvent, NewAuditEvent, Outcome};
+use crate::model::effect::EffectKind;
+use crate::store::claimed_effects;
 use crate::store::page::{Found, Newest, SeqRange, Span, cutoff, newest_first, row_from};
 use crate::store::prelude::*;
 use crate::store::tx::first;
@@ -82,6 +84,8 @@ const LEAVE: &str = "DELETE FROM audit_events WHERE seq > ?1 AND seq <= ?2";
 
 /// The action of deleting the file of a month. The event names the last row of the file.
 pub const DELETE: &str = "audit.delete";
+/// The head of the last row of a deleted file, in the audit event about it, and in the claim while it is deleted.
+pub const LAST: &str = "last";
 
 const ANY_TABLE: &str =
     "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'audit_events'";
@@ -307,6 +311,15 @@ impl Trail {
         Ok(head)
     }
 
+    /// Whether the deletion of the file that ends with this head is claimed and not finished.
+    fn is_being_deleted(&self, last: &str) -> bool {
+        let Some(database) = self.files.last() else { return false };
+        let tx = ReadTx::new(&database.conn);
+        // A database of an earlier version has no claims.
+        let claimed = claimed_effects::of_kind(&tx, EffectKind::ArchiveDelete).unwrap_or_default();
+        claimed.iter().any(|effect| effect.term(LAST) == last)
+    }
+
     /// Verifies the chain, which must contain every head in `noted`.
     /// Fails if a file cannot be read. A broken chain is not an error; the report names it.
     pub fn verify(&self, noted: &[Head]) -> Result<Report> {
@@ -327,7 +340,7 @@ impl Trail {
         if let Some(file) = self.files.last().filter(|_| has_more) {
             verifier.set_file(&file.path);
         }
-        if self.is_whole && !is_explained {
+        if self.is_whole && !is_explained && !self.is_being_deleted(&before) {
             verifier.miss_before_start();
         }
         Ok(verifier.finish(head))

@@ -5,6 +5,8 @@ use crate::model::credential::{Kind, Purpose, RotationPlan, Settings, State};
 use crate::store::column::{Millis, word};
 use crate::store::prelude::*;
 
+const TENANT_OF_PROVIDER: &str = "SELECT tenant FROM providers WHERE seq = ?1";
+
 /// Whose secret it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
@@ -202,21 +204,20 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewCredential) -> Result<()> {
         verify_at: verify_at, verify_until: verify_until, rotate_every_ms: new.rotation.every.map(Millis),
         rotate_command: new.rotation.command, unseen
     })?;
-    owner_changed(tx, new.owner);
-    Ok(())
+    owner_changed(tx, new.owner)
 }
 
 /// Makes a verified secret the active one.
 /// Fails with `Changed` when it is not `next` any more; fails when another of its purpose is still active.
 pub fn promote(tx: &WriteTx<'_>, owner: Owner, id: &str) -> Result<()> {
-    owner_changed(tx, owner);
+    owner_changed(tx, owner)?;
     tx.change_one(PROMOTE, [id], "the next credential")
 }
 
 /// Lets the active secret be valid until then, beside the one that takes its place.
 /// Fails with `Changed` when it is not active any more.
 pub fn retire(tx: &WriteTx<'_>, owner: Owner, id: &str, until: Timestamp) -> Result<()> {
-    owner_changed(tx, owner);
+    owner_changed(tx, owner)?;
     tx.change_one(RETIRE, (id, until), "the active credential")
 }
 
@@ -224,7 +225,7 @@ pub fn retire(tx: &WriteTx<'_>, owner: Owner, id: &str, until: Timestamp) -> Res
 /// signed.
 /// Fails with `Changed` when it is not in force any more.
 pub fn revoke(tx: &WriteTx<'_>, owner: Owner, id: &str) -> Result<()> {
-    owner_changed(tx, owner);
+    owner_changed(tx, owner)?;
     tx.change_one(REVOKE, [id], "the secret")
 }
 
@@ -242,11 +243,18 @@ pub fn plan(tx: &WriteTx<'_>, id: &str, plan: &RotationPlan) -> Result<()> {
     tx.change_one(PLAN, params, "the active credential")
 }
 
-fn owner_changed(tx: &WriteTx<'_>, owner: Owner) {
+/// Notes that the secrets of an owner have changed, or the owner itself.
+pub(super) fn owner_changed(tx: &WriteTx<'_>, owner: Owner) -> Result<()> {
     match owner {
-        Owner::Provider(_) => tx.providers_changed(),
+        Owner::Provider(seq) => {
+            let tenant: Option<String> = tx.find(TENANT_OF_PROVIDER, [seq])?;
+            if let Some(tenant) = tenant {
+                tx.providers_changed(&tenant);
+            }
+        }
         Owner::Subscription(seq) => tx.subscription_changed(seq),
     }
+    Ok(())
 }
 
 const fn numbers(owner: Owner) -> (Option<i64>, Option<i64>) {

@@ -244,4 +244,10 @@ impl Error {
     pub fn passes(&self) -> bool {
         matches!(self, Self::Busy | Self::Full | Self::Stopped)
     }
+
+    /// Whether the error refuses what was asked for, and says nothing of the file or the machine: what the request has
+    /// written is undone, and everything else of its transaction stays.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::OverLimit { .. } | Self::Constraint(_) | Self::Changed(_))
+    }
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::store::known_time::TimeStep;
+use crate::base::clock::trust::TimeStep;
+use crate::store::column::Count;
 use crate::store::prelude::*;
 
 /// How long an answer is kept.
@@ -25,10 +26,10 @@ pub(super) const FIND: &str = "
        AND (expires_at > ?3
             OR ?3 < (SELECT value FROM meta WHERE key = 'idempotency_keys_kept_until'))";
 
-// Of 128 MiB, which are 131,072 rows at most, a tenant may have a seventh of what is free: alone it gets 16 MiB.
-pub(super) const HAS_ROOM: &str = "
-    SELECT coalesce(sum(iif(tenant = ?1, change_bytes, 0)), 0) * 7 < 134217728 - coalesce(sum(change_bytes), 0)
-      FROM idempotency_keys INDEXED BY idempotency_keys_of_changes WHERE change_bytes IS NOT NULL";
+pub(super) const KEPT_BYTES: &str = "
+    SELECT tenant, sum(change_bytes)
+      FROM idempotency_keys INDEXED BY idempotency_keys_of_changes WHERE change_bytes IS NOT NULL
+     GROUP BY tenant";
 
 pub(super) const FINISH: &str = "
     UPDATE idempotency_keys SET status = ?3, body = ?4, change_bytes = ?5
@@ -87,32 +88,70 @@ pub enum Seen {
 queries! {
     /// Whether any key has expired.
     pub fn any_expired(now: SureNow) -> bool = value ANY_EXPIRED;
+}
 
-    /// Whether one more answer to a change of this tenant may be kept.
-    pub fn has_room(tenant: &str) -> bool = value HAS_ROOM;
+/// Whether one more answer to a change of this tenant may be kept.
+pub fn has_room(tx: &WriteTx<'_>, tenant: &str) -> Result<bool> {
+    tx.kept_answers().has_room(tenant, || {
+        let found = tx.rows(KEPT_BYTES, [], |row| {
+            let Count(bytes) = row.get(1)?;
+            Ok((row.get(0)?, bytes))
+        })?;
+        Ok(found.into_iter().collect())
+    })
 }
 
 changes! {
-    /// Stores the answer of the request that was first; of a change with the space that it takes.
-    /// Fails with `Changed` when the key was not claimed.
-    pub fn finish(
+    fn store_answer(
         tenant: &str, key: &str, status: u16, body: &[u8], change_bytes: Option<i64>
     ) of "the idempotency key" = FINISH;
 
-    /// Frees the key of a request that was not carried out, so that a repeated one is.
-    pub fn release(tenant: &str, key: &str) =
+    fn delete_claimed(tenant: &str, key: &str) =
         "DELETE FROM idempotency_keys WHERE tenant = ?1 AND key = ?2 AND status IS NULL";
 
     /// Replaces the stored answer to a change, because a later step of the same request has completed it.
     pub fn complete(tenant: &str, key: &str, body: &[u8]) = "
     UPDATE idempotency_keys SET body = ?3 WHERE tenant = ?1 AND key = ?2 AND status IS NOT NULL";
 
-    /// Counts the answer that a change under way will have, at its least.
     fn reserve(tenant: &str, key: &str, change_bytes: i64) = "
     UPDATE idempotency_keys SET change_bytes = ?3 WHERE tenant = ?1 AND key = ?2 AND status IS NULL";
 
-    /// Deletes at most `limit` expired keys; returns how many.
-    pub fn expire(now: SureNow, limit: u32) -> usize = EXPIRE;
+    fn delete_expired(now: SureNow, limit: u32) -> usize = EXPIRE;
+}
+
+/// Stores the answer of the request that was first.
+/// Fails with `Changed` when the key was not claimed.
+pub fn finish(tx: &WriteTx<'_>, tenant: &str, key: &str, status: u16, body: &[u8]) -> Result<()> {
+    store_answer(tx, tenant, key, status, body, None)
+}
+
+/// As [`finish`], for a change: what the answer takes is counted.
+fn finish_change(
+    tx: &WriteTx<'_>,
+    tenant: &str,
+    key: &str,
+    status: u16,
+    body: &[u8],
+) -> Result<()> {
+    let bytes = body.len().max(LEAST_BYTES);
+    tx.kept_answers().add(tenant, u64::try_from(bytes).unwrap_or(u64::MAX));
+    let change_bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+    store_answer(tx, tenant, key, status, body, Some(change_bytes))
+}
+
+/// Frees the key of a request that was not carried out, so that a repeated one is.
+pub fn release(tx: &WriteTx<'_>, tenant: &str, key: &str) -> Result<()> {
+    tx.kept_answers().deleted();
+    delete_claimed(tx, tenant, key)
+}
+
+/// Deletes at most `limit` expired keys; returns how many.
+pub fn expire(tx: &WriteTx<'_>, now: SureNow, limit: u32) -> Result<usize> {
+    let deleted = delete_expired(tx, now, limit)?;
+    if deleted > 0 {
+        tx.kept_answers().deleted();
+    }
+    Ok(deleted)
 }
 
 /// Lets no key expire early after believed time has moved. After a step forward all live as long as the last one had to
@@ -157,7 +196,10 @@ pub fn begin_change(
 ) -> Result<()> {
     match begin(tx, tenant, &request.key, &request.request_hash, now)? {
         Seen::First => {
+            // The answer that it will have, at its least. It is counted again when it is stored.
             let least = i64::try_from(LEAST_BYTES).unwrap_or(i64::MAX);
+            tx.kept_answers().add(tenant, u64::try_from(LEAST_BYTES).unwrap_or(u64::MAX));
+            tx.kept_answers().deleted();
             reserve(tx, tenant, &request.key, least)
         }
         _ => Err(Error::Changed("the idempotency key")),
@@ -198,8 +240,7 @@ pub fn keep(
 ) -> Result<()> {
     let ((key, request_hash), (status, body)) = (request, answer);
     begin(tx, tenant, key, request_hash, now)?;
-    let bytes = i64::try_from(body.len().max(LEAST_BYTES)).unwrap_or(i64::MAX);
-    finish(tx, tenant, key, status, body, Some(bytes))
+    finish_change(tx, tenant, key, status, body)
 }
 
 /// Stores `hash` under a key for the time `kept`, unless the key exists; returns whether the stored hash is `hash`.
@@ -214,7 +255,7 @@ pub fn remember(
     let claimed = tx.execute(BEGIN, (tenant, key, hash, now, now.plus(kept)))?;
     if claimed == 1 {
         // The answer stays empty: a repeated request is recognised by the event it stored.
-        return finish(tx, tenant, key, 200, b"", None).map(|()| true);
+        return finish(tx, tenant, key, 200, b"").map(|()| true);
     }
     let before = tx.find::<Vec<u8>>(FIND, (tenant, key, now))?;
     Ok(before.is_some_and(|before| before == hash))

@@ -3,7 +3,7 @@
 //! `clock_known` is believed time, stored each minute. `clock_shown` and `clock_agrees_since` exist while the clock is suspect,
 //! `clock_confirmed` from the word of a person until the clock is believed. [`crate::base::clock::trust`] says what they are for.
 
-use crate::base::clock::trust::{DoubtedTime, KnownTime};
+use crate::base::clock::trust::{DoubtedTime, KnownTime, TimeStep};
 use crate::store::prelude::*;
 use crate::store::{chores, holds, idempotency_keys, subscriptions};
 
@@ -65,27 +65,6 @@ pub fn store(tx: &WriteTx<'_>, known: KnownTime) -> Result<()> {
             tx.execute(WRITE, ("clock_agrees_since", agrees_since)).map(drop)
         }
         None => tx.execute(FORGET_DOUBT, []).map(drop),
-    }
-}
-
-/// How believed time is about to move.
-#[derive(Clone, Copy, Debug)]
-pub struct TimeStep {
-    /// Believed time before the step.
-    pub from: Timestamp,
-    /// Believed time after it.
-    pub to: Timestamp,
-}
-
-impl TimeStep {
-    /// A step of so many ms; positive: forward.
-    pub const fn of(from: Timestamp, step_ms: i64) -> Self {
-        Self { from, to: Timestamp::from_ms(from.ms().saturating_add(step_ms)) }
-    }
-
-    /// How far it goes, in ms; positive: forward.
-    pub const fn ms(self) -> i64 {
-        self.to.ms().saturating_sub(self.from.ms())
     }
 }
 

@@ -26,6 +26,7 @@ pub mod history;
 pub mod holds;
 pub mod idempotency_keys;
 pub mod in_doubt;
+mod kept_answers;
 pub mod known_time;
 pub mod lane_lists;
 pub mod lanes;

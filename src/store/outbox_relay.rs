@@ -6,7 +6,7 @@
 //! A person repairs or discards a quarantined event with [`crate::store::quarantine`].
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::types::ValueRef;
 
@@ -30,6 +30,8 @@ const MAX_BYTES: u64 = 4 << 20;
 
 pub(super) const UNROUTED: &str =
     "SELECT seq FROM outbox WHERE routed_at IS NULL AND seq > ?1 ORDER BY seq LIMIT ?2";
+
+const UNROUTED_TYPES: &str = "SELECT tenant, event_type FROM outbox WHERE routed_at IS NULL AND seq > ?1 ORDER BY seq LIMIT ?2";
 
 // A payload that is too large is not read at all. The text columns are in the order of `Column::ALL`.
 pub(super) const ROW: &str = "
@@ -67,6 +69,8 @@ pub struct Relayed {
     pub last: i64,
     /// Whether there may be more rows after it.
     pub more: bool,
+    /// Whether the type of the row after it was not compiled before the transaction.
+    pub is_stuck: bool,
 }
 
 impl Relayed {
@@ -90,8 +94,49 @@ pub struct Terms<'a> {
     pub wall: Timestamp,
     /// Schedule time.
     pub now: Timestamp,
-    /// Why an event does not fit its type, if it does not.
-    pub misfit: &'a dyn Fn(&NewEvent) -> Result<Option<String>>,
+    /// Whether an event fits its type.
+    pub check_type: &'a dyn Fn(&NewEvent) -> TypeCheck,
+}
+
+/// Whether an event fits its type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TypeCheck {
+    /// It does.
+    Fits,
+    /// It does not, with the reason.
+    Misfit(String),
+    /// It is not known: the type was not compiled before the transaction, which compiles none.
+    NotCompiled,
+}
+
+/// What came of a row.
+enum RowResult {
+    /// It was routed, for this tenant.
+    Routed(String),
+    /// It cannot be used.
+    Quarantined,
+    /// It is as it was, because its type was not compiled before.
+    Left,
+}
+
+/// The tenants and event types of unrouted rows, in the order of the rows, each once. A row whose texts are no texts has
+/// none.
+pub fn unrouted_types(tx: &ReadTx<'_>, after: i64, limit: u32) -> Result<Vec<(String, String)>> {
+    let found = tx.rows(UNROUTED_TYPES, (after, limit), |row| {
+        let text = |column| {
+            row.get_ref(column).ok().and_then(|value| value.as_str().ok().map(str::to_owned))
+        };
+        Ok(text(0).zip(text(1)))
+    })?;
+    let mut seen = BTreeSet::new();
+    let mut types: Vec<(String, String)> = found.into_iter().flatten().collect();
+    types.retain(|one| seen.insert(one.clone()));
+    Ok(types)
+}
+
+/// The types of the rows that [`relay_before`] would route. Empty if it would route none.
+pub fn types_before(tx: &ReadTx<'_>) -> Result<Vec<(String, String)>> {
+    unrouted_types(tx, 0, MAX_ROWS.saturating_mul(MAX_BATCHES_BEFORE))
 }
 
 queries! {
@@ -125,8 +170,9 @@ pub fn relay(
             bytes = bytes.saturating_add(u64::try_from(payload.len()).unwrap_or(u64::MAX));
         }
         match relay_one(tx, &row, terms, fresh)? {
-            None => done.quarantined = done.quarantined.saturating_add(1),
-            Some(tenant) => {
+            RowResult::Left => return Ok(Relayed { more: true, is_stuck: true, ..done }),
+            RowResult::Quarantined => done.quarantined = done.quarantined.saturating_add(1),
+            RowResult::Routed(tenant) => {
                 done.routed = done.routed.saturating_add(1);
                 let sum = done.tenants.entry(tenant).or_default();
                 *sum = sum.saturating_add(1);
@@ -158,7 +204,9 @@ pub fn relay_before(
         for _ in 0..MAX_BATCHES_BEFORE {
             if all.more {
                 let done = relay(tx, all.last, MAX_ROWS, terms, fresh)?;
-                (all.last, all.more) = (done.last, done.more);
+                all.last = done.last;
+                // What is left is routed by the relay.
+                all.more = done.more && !done.is_stuck;
                 all.add(done);
             }
         }
@@ -173,18 +221,19 @@ pub fn relay_before(
     }
 }
 
-/// Routes a row, and returns its tenant; `None` if it was quarantined.
+/// Routes a row, or quarantines it.
 fn relay_one(
     tx: &WriteTx<'_>,
     row: &SqlRow,
     terms: Terms<'_>,
     fresh: &dyn Fn() -> String,
-) -> Result<Option<String>> {
+) -> Result<RowResult> {
     let checked = match check(tx, row, terms.payload_bytes_most, PolicyApplied::No)? {
-        Ok(event) => match (archived(tx, &event)?, (terms.misfit)(&event)?) {
+        Ok(event) => match (archived(tx, &event)?, (terms.check_type)(&event)) {
             (Some(defect), _) => Err(defect),
-            (None, Some(why)) => Err(Defect::new(MISFIT, why)),
-            (None, None) => Ok(event),
+            (None, TypeCheck::NotCompiled) => return Ok(RowResult::Left),
+            (None, TypeCheck::Misfit(why)) => Err(Defect::new(MISFIT, why)),
+            (None, TypeCheck::Fits) => Ok(event),
         },
         defect => defect,
     };
@@ -192,11 +241,12 @@ fn relay_one(
         Ok(event) => {
             let plan = outbox_routing::plan(tx, &event, terms.now)?;
             let status = route(tx, row, &event, &plan, terms.now)?;
-            Ok((status != Status::Quarantined).then_some(event.tenant))
+            let is_routed = status != Status::Quarantined;
+            Ok(if is_routed { RowResult::Routed(event.tenant) } else { RowResult::Quarantined })
         }
         Err(defect) => {
             quarantine(tx, row, &defect, terms, &fresh())?;
-            Ok(None)
+            Ok(RowResult::Quarantined)
         }
     }
 }

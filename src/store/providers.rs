@@ -40,7 +40,7 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewProvider, now: Timestamp) -> Result<Opt
         replay_window_ms: Millis(new.replay_window), ordering_key: new.ordering_key.as_ref().map(Json), created_at: now,
         updated_at: now
     } "ON CONFLICT DO NOTHING")?;
-    tx.providers_changed();
+    tx.providers_changed(&new.tenant);
     Ok((inserted == 1).then(|| tx.conn().last_insert_rowid()))
 }
 
@@ -57,14 +57,14 @@ pub fn update(tx: &WriteTx<'_>, changed: &Provider, now: Timestamp) -> Result<()
         scheme: Json(&new.scheme), public_url, pii, body_bytes_max, tolerance_ms: Millis(new.tolerance),
         replay_window_ms: Millis(new.replay_window), ordering_key: new.ordering_key.as_ref().map(Json), updated_at: now
     } "WHERE seq = ? AND deleted_at IS NULL", [changed.seq])?;
-    tx.providers_changed();
+    tx.providers_changed(&new.tenant);
     one_row(updated, "the provider")
 }
 
 /// Deletes a provider and revokes its secrets; its events stay. Returns the ids of the revoked secrets.
 /// Fails with `Changed` when it was deleted already.
 pub fn delete(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<Vec<String>> {
-    tx.providers_changed();
     tx.change_one(DELETE, (seq, now), "the provider")?;
+    credentials::owner_changed(tx, Owner::Provider(seq))?;
     credentials::revoke_all(tx, Owner::Provider(seq))
 }

@@ -8,9 +8,11 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
 
+use crate::base::clock::Timestamp;
 use crate::base::id::SubscriptionSeq;
 use crate::model::operational::Kind;
 use crate::model::subscription::NewSubscription;
@@ -197,6 +199,10 @@ impl RouteTable {
 #[derive(Debug, Default)]
 pub struct SharedRoutes {
     tenants: RwLock<HashMap<String, Arc<TenantRoutes>>>,
+    /// Whether any subscription asks for order.
+    asks_for_order: AtomicBool,
+    /// How often the writer's thread parsed them outside transactions: at the start, and those that another program changed.
+    pub parsed_at_loads: Counter,
     /// How often the writer parsed the terms of a subscription in a transaction.
     pub parsed_by_writer: Counter,
     /// How often other threads did.
@@ -207,6 +213,11 @@ impl SharedRoutes {
     /// The routes of a tenant; `None` if it has none, or if none is known yet.
     pub fn of(&self, tenant: &str) -> Option<Arc<TenantRoutes>> {
         self.tenants.read().get(tenant).cloned()
+    }
+
+    /// Whether any subscription of any tenant asks for order.
+    pub fn asks_for_order(&self) -> bool {
+        self.asks_for_order.load(Ordering::Acquire)
     }
 
     /// The route of a subscription of a tenant.
@@ -222,6 +233,31 @@ enum Undo {
     Loaded,
     /// A route was put or removed.
     Put { seq: SubscriptionSeq, tenant: String, before: Option<Arc<Route>> },
+    /// A row was written.
+    Written { seq: SubscriptionSeq, before: Option<Timestamp> },
+}
+
+/// The row of a live subscription as it is stored: when it was last written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StoredRow {
+    pub(crate) seq: SubscriptionSeq,
+    pub(crate) updated_at: Timestamp,
+}
+
+/// A route with the time at which its row was written.
+#[derive(Debug)]
+pub(crate) struct StoredRoute {
+    pub(crate) route: Arc<Route>,
+    pub(crate) updated_at: Timestamp,
+}
+
+/// How the stored rows differ from the table.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct RowDifferences {
+    /// Rows that are new, or were written at another time.
+    pub(crate) written: Vec<StoredRow>,
+    /// Subscriptions whose rows are gone.
+    pub(crate) gone: Vec<SubscriptionSeq>,
 }
 
 /// The writer's routes, with what its transaction has changed.
@@ -229,9 +265,13 @@ enum Undo {
 pub(crate) struct RouteCache {
     pub(crate) shared: Arc<SharedRoutes>,
     table: RefCell<Option<RouteTable>>,
+    /// When the rows were written, as far as this process knows.
+    written: RefCell<HashMap<SubscriptionSeq, Timestamp>>,
     undo: RefCell<Vec<Undo>>,
-    /// Whether another program has committed since the table was loaded.
+    /// Whether another program has committed since the table was compared with the rows.
     is_doubtful: Cell<bool>,
+    /// Whether the table is to be compared with the rows before the next transaction.
+    must_compare: Cell<bool>,
 }
 
 impl RouteCache {
@@ -241,18 +281,55 @@ impl RouteCache {
     }
 
     /// Loads the table.
-    pub(crate) fn load(&self, found: Vec<Arc<Route>>) {
-        self.table.replace(Some(RouteTable::of(found)));
-        self.is_doubtful.set(false);
+    pub(crate) fn load(&self, found: Vec<StoredRoute>) {
+        self.written.replace(found.iter().map(|one| (one.route.seq, one.updated_at)).collect());
+        let routes = found.into_iter().map(|one| one.route).collect();
+        self.table.replace(Some(RouteTable::of(routes)));
+        self.compared();
         self.undo.borrow_mut().push(Undo::Loaded);
+    }
+
+    /// Notes when the row of a subscription was written.
+    pub(crate) fn note_written(&self, seq: SubscriptionSeq, updated_at: Timestamp) {
+        let before = self.written.borrow_mut().insert(seq, updated_at);
+        self.undo.borrow_mut().push(Undo::Written { seq, before });
+    }
+
+    /// Compares the table with the rows that are stored.
+    pub(crate) fn differences(&self, stored: &[StoredRow]) -> RowDifferences {
+        let known = self.written.borrow();
+        let is_other = |row: &&StoredRow| known.get(&row.seq) != Some(&row.updated_at);
+        let written = stored.iter().filter(is_other).copied().collect();
+        let there: BTreeSet<SubscriptionSeq> = stored.iter().map(|row| row.seq).collect();
+        let table = self.table.borrow();
+        let routes = table.iter().flat_map(|table| table.by_seq.keys());
+        let gone = routes.filter(|seq| !there.contains(seq)).copied().collect();
+        RowDifferences { written, gone }
+    }
+
+    /// Whether the table is to be compared with the rows.
+    pub(crate) fn must_compare(&self) -> bool {
+        self.must_compare.get()
+    }
+
+    /// The table is as the rows are.
+    pub(crate) fn compared(&self) {
+        self.is_doubtful.set(false);
+        self.must_compare.set(false);
     }
 
     /// Puts a route, or removes it. Nothing is done if no table is loaded: loading finds it.
     pub(crate) fn put(&self, seq: SubscriptionSeq, tenant: &str, route: Option<Arc<Route>>) {
         let mut table = self.table.borrow_mut();
         let Some(table) = table.as_mut() else { return };
+        let is_gone = route.is_none();
         let before = table.put(seq, route);
-        self.undo.borrow_mut().push(Undo::Put { seq, tenant: tenant.to_owned(), before });
+        let mut undo = self.undo.borrow_mut();
+        undo.push(Undo::Put { seq, tenant: tenant.to_owned(), before });
+        if is_gone {
+            let before = self.written.borrow_mut().remove(&seq);
+            undo.push(Undo::Written { seq, before });
+        }
     }
 
     /// The route of a subscription.
@@ -284,12 +361,10 @@ impl RouteCache {
         self.is_doubtful.set(true);
     }
 
-    /// The transaction was rolled back. If other programs have committed, the table is loaded again before the next one.
-    pub(crate) fn roll_back_all(&self) {
-        self.roll_back(0);
-        if self.is_doubtful.get() {
-            self.table.replace(None);
-        }
+    /// A transaction was rolled back, perhaps because another program has deleted a subscription. If other programs have
+    /// committed, the table is compared with the rows before the next transaction.
+    pub(crate) fn doubt(&self) {
+        self.must_compare.set(self.must_compare.get() || self.is_doubtful.get());
     }
 
     /// How many steps can be undone.
@@ -308,6 +383,13 @@ impl RouteCache {
         for step in steps {
             match step {
                 Undo::Loaded => *table = None,
+                Undo::Written { seq, before } => {
+                    let mut written = self.written.borrow_mut();
+                    match before {
+                        Some(before) => drop(written.insert(seq, before)),
+                        None => drop(written.remove(&seq)),
+                    }
+                }
                 Undo::Put { seq, before, .. } => {
                     table
                         .as_mut()
@@ -326,6 +408,7 @@ impl RouteCache {
         }
         let table = self.table.borrow();
         let Some(table) = table.as_ref() else { return };
+        self.shared.asks_for_order.store(table.facts.asks_for_order, Ordering::Release);
         let mut tenants = self.shared.tenants.write();
         if steps.iter().any(|step| matches!(step, Undo::Loaded)) {
             tenants.clone_from(&table.by_tenant);
@@ -344,7 +427,7 @@ impl RouteCache {
 impl Undo {
     fn tenant(self) -> Option<String> {
         match self {
-            Self::Loaded => None,
+            Self::Loaded | Self::Written { .. } => None,
             Self::Put { tenant, .. } => Some(tenant),
         }
     }

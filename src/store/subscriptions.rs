@@ -17,7 +17,7 @@ use crate::store::holds;
 use crate::store::matching::{self, MatchedSubscription};
 use crate::store::page::{self, Found};
 use crate::store::prelude::*;
-use crate::store::routes::{KnownTerms, Route, RouteCache};
+use crate::store::routes::{KnownTerms, Route, RouteCache, RowDifferences, StoredRoute, StoredRow};
 use crate::store::tx::ChangedSubscriptions;
 use crate::sys::host;
 
@@ -79,6 +79,10 @@ const ALL_OF: &str = "
     SELECT seq, iif(deleted_at IS NULL, name, NULL) FROM subscriptions
      WHERE tenant = ?1
      LIMIT 100000";
+
+// The limit is that of `LIVE`.
+const STORED_ROWS: &str =
+    "SELECT seq, updated_at FROM subscriptions WHERE deleted_at IS NULL ORDER BY seq LIMIT 100000";
 
 const OWNERS: &str = "
     SELECT seq, tenant
@@ -154,13 +158,19 @@ pub fn insert(
         return Ok(None);
     }
     let seq = SubscriptionSeq(tx.conn().last_insert_rowid());
-    put_route(tx, seq, Arc::clone(new));
+    put_route(tx, seq, Arc::clone(new), now);
     Ok(Some(seq))
 }
 
 /// Notes the terms that a subscription has now.
-fn put_route(tx: &WriteTx<'_>, seq: SubscriptionSeq, new: Arc<NewSubscription>) {
+fn put_route(
+    tx: &WriteTx<'_>,
+    seq: SubscriptionSeq,
+    new: Arc<NewSubscription>,
+    updated_at: Timestamp,
+) {
     let route = Arc::new(Route::new(seq, new));
+    tx.route_cache().note_written(seq, updated_at);
     tx.route_cache().put(seq, &route.new.tenant, Some(Arc::clone(&route)));
     tx.subscription_changed(seq);
 }
@@ -293,9 +303,40 @@ fn only_readable(
 }
 
 /// The routes of all readable subscriptions.
-pub(super) fn live_routes(tx: &ReadTx<'_>) -> Result<Vec<Arc<Route>>> {
+pub(super) fn live_routes(tx: &ReadTx<'_>) -> Result<Vec<StoredRoute>> {
     let live = readable(tx, None, Terms::OfRow)?;
-    Ok(live.into_iter().map(|found| Arc::new(Route::new(found.seq, found.new))).collect())
+    Ok(live.into_iter().map(stored_route).collect())
+}
+
+fn stored_route(found: Subscription) -> StoredRoute {
+    let Subscription { seq, new, updated_at, .. } = found;
+    StoredRoute { route: Arc::new(Route::new(seq, new)), updated_at }
+}
+
+/// Compares the writer's routes with the rows, and reads those again that another program wrote. Returns how many
+/// it read.
+pub(super) fn compare_routes(tx: &ReadTx<'_>, routes: &RouteCache) -> Result<usize> {
+    let rows = tx
+        .rows(STORED_ROWS, [], |row| Ok(StoredRow { seq: row.get(0)?, updated_at: row.get(1)? }))?;
+    let RowDifferences { written, mut gone } = routes.differences(&rows);
+    for row in &written {
+        let read = tx.first(BY_SEQ, [row.seq], |row| Ok(live_row(row)))?;
+        match only_readable(tx, read.into_iter().collect(), Terms::OfRow)?.pop() {
+            Some(found) => {
+                let StoredRoute { route, .. } = stored_route(found);
+                routes.put(row.seq, &route.new.tenant, Some(Arc::clone(&route)));
+                routes.note_written(row.seq, row.updated_at);
+            }
+            None => gone.push(row.seq),
+        }
+    }
+    for seq in gone {
+        if let Some(gone) = routes.get(seq) {
+            routes.put(seq, &gone.new.tenant, None);
+        }
+    }
+    routes.compared();
+    Ok(written.len())
 }
 
 /// The routes that the writer knows.
@@ -344,7 +385,7 @@ pub fn update(tx: &WriteTx<'_>, changed: &Subscription, now: Timestamp) -> Resul
         order_terms: Json(&new.order)
     } "WHERE seq = ? AND deleted_at IS NULL", [changed.seq])?;
     one_row(updated, "the subscription")?;
-    put_route(tx, changed.seq, Arc::clone(new));
+    put_route(tx, changed.seq, Arc::clone(new), now);
     Ok(())
 }
 
@@ -358,7 +399,9 @@ pub fn set_state(
 ) -> Result<()> {
     let updated = tx.execute(SET_STATE, (seq, state.as_str(), now))?;
     tx.subscription_changed(seq);
-    one_row(updated, "the subscription")
+    one_row(updated, "the subscription")?;
+    tx.route_cache().note_written(seq, now);
+    Ok(())
 }
 
 /// Deletes a subscription and revokes its credentials; its deliveries stay. The caller must check that none is

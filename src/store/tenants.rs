@@ -79,10 +79,15 @@ changes! {
     pub fn set_title(name: &str, title: &str) of "the tenant" =
         "UPDATE tenants SET title = ?2 WHERE name = ?1";
 
-    /// Sets the privacy policy for events published after the commit.
-    /// Fails with `Changed` when there is no such tenant.
-    pub fn set_pii(name: &str, pii: &Pii) of "the tenant" then providers_changed =
+    fn write_pii(name: &str, pii: &Pii) of "the tenant" =
         "UPDATE tenants SET pii = ?2, pii_stated = 1 WHERE name = ?1";
+}
+
+/// Sets the privacy policy for events published after the commit.
+/// Fails with `Changed` when there is no such tenant.
+pub fn set_pii(tx: &WriteTx<'_>, name: &str, pii: &Pii) -> Result<()> {
+    tx.providers_changed(name);
+    write_pii(tx, name, pii)
 }
 
 /// Stores a tenant; returns whether its name was free.
@@ -117,12 +122,17 @@ pub fn set_suspended(
     };
     if changed == 1 {
         tx.tokens_changed();
-        tx.providers_changed();
+        tx.providers_changed(name);
         for subscription in subscriptions::all_of(tx, name)?.into_keys() {
             tx.subscription_changed(subscription);
         }
     }
     Ok(changed == 1)
+}
+
+/// When the day (UTC) of a time ends.
+pub fn end_of_day(at: Timestamp) -> Timestamp {
+    Timestamp::from_secs(day(at).saturating_add(1).saturating_mul(SECS_OF_DAY))
 }
 
 /// How many e-mails of a tenant were sent on the day (UTC).
@@ -136,6 +146,8 @@ pub fn count_mail(tx: &WriteTx<'_>, name: &str, now: Timestamp) -> Result<()> {
     tx.change_one(COUNT_MAIL, (name, day(now)), "the tenant")
 }
 
+const SECS_OF_DAY: i64 = 86_400;
+
 fn day(at: Timestamp) -> i64 {
-    at.secs().div_euclid(86_400)
+    at.secs().div_euclid(SECS_OF_DAY)
 }

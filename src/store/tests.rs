@@ -141,7 +141,7 @@ fn rows_that_plain_sql_inserted_are_found_by_their_index() {
 fn keys_and_tokens_are_looked_up_by_their_indexes() {
     uses(idempotency_keys::FIND, &["PRIMARY KEY (tenant=? AND key=?)"]);
     assert!(
-        plan(idempotency_keys::HAS_ROOM).contains("COVERING INDEX idempotency_keys_of_changes")
+        plan(idempotency_keys::KEPT_BYTES).contains("COVERING INDEX idempotency_keys_of_changes")
     );
     uses(idempotency_keys::FINISH, &["PRIMARY KEY (tenant=? AND key=?)"]);
     uses(idempotency_keys::ANY_EXPIRED, &["INDEX idempotency_keys_expiry (expires_at<?)"]);

@@ -18,6 +18,7 @@ use crate::model::in_doubt::Fence;
 use crate::store::column::Count;
 use crate::store::error::{Error, Result};
 use crate::store::fresh::Fresh;
+use crate::store::kept_answers::KeptAnswers;
 use crate::store::matching::Matches;
 use crate::store::routes::{KnownTerms, RouteCache};
 
@@ -105,7 +106,6 @@ impl<'c> ReadTx<'c> {
 
 /// What other threads must learn after the commit.
 #[derive(Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is for a different listener")]
 pub struct Effects {
     /// Subscriptions that have something new to send.
     pub rang: Vec<SubscriptionSeq>,
@@ -115,12 +115,12 @@ pub struct Effects {
     pub settled: Vec<Settled>,
     /// The subscriptions that were created, changed, held or deleted.
     pub subscriptions_changed: ChangedSubscriptions,
-    /// Whether a provider or its secret was created, changed or deleted.
-    pub providers_changed: bool,
+    /// The tenants of which a provider or its secret was created, changed or deleted, or that changed themselves.
+    pub providers_changed: BTreeSet<String>,
     /// Whether a token was created or revoked.
     pub tokens_changed: bool,
-    /// Whether an event type was registered, changed or deleted.
-    pub event_types_changed: bool,
+    /// The event types that were registered, changed or deleted, by tenant and name.
+    pub event_types_changed: BTreeSet<(String, String)>,
     /// Whether a source was created, changed or deleted.
     pub sources_changed: bool,
     /// Whether a subject was erased.
@@ -185,6 +185,8 @@ pub(crate) struct WriterCache {
     pub(crate) routes: RouteCache,
     /// The bytes of the terms of providers, sources and event types, of all tenants.
     pub(crate) other_terms: Cell<Option<u64>>,
+    /// What the kept answers to changes take.
+    pub(crate) kept_answers: KeptAnswers,
     /// The fence of the latest restore.
     pub(crate) fence: Cell<Option<Fence>>,
     /// The subscriptions that have a hold.
@@ -198,11 +200,18 @@ pub(crate) struct WriterCache {
 impl WriterCache {
     /// A transaction was rolled back: forgets what it has put here.
     pub(crate) fn roll_back(&self) {
+        self.roll_back_to(0);
+        self.kept_answers.deleted();
+        self.routes.doubt();
+    }
+
+    /// A part of a transaction was rolled back: forgets what it has put here. `mark`: the steps of the routes before it.
+    fn roll_back_to(&self, mark: usize) {
         self.held.replace(None);
         self.has_seen.set(None);
         self.other_terms.set(None);
-        self.routes.roll_back_all();
         self.fence.set(None);
+        self.routes.roll_back(mark);
     }
 }
 
@@ -270,10 +279,12 @@ impl<'c> WriteTx<'c> {
         self.conn().execute_batch("SAVEPOINT part")?;
         let set_aside = self.set_aside.borrow().len();
         let mark = self.cache.routes.mark();
+        let answers = self.cache.kept_answers.mark();
         let done = part();
         if done.is_err() {
             self.set_aside.borrow_mut().truncate(set_aside);
-            self.cache.routes.roll_back(mark);
+            self.cache.roll_back_to(mark);
+            self.cache.kept_answers.roll_back(answers);
         }
         let end = if done.is_ok() { "RELEASE part" } else { "ROLLBACK TO part; RELEASE part" };
         match (done, self.conn().execute_batch(end)) {
@@ -296,6 +307,11 @@ impl<'c> WriteTx<'c> {
     /// The cached bytes of terms that are no subscription's. `limits` fills it.
     pub(super) fn other_terms(&self) -> &Cell<Option<u64>> {
         &self.cache.other_terms
+    }
+
+    /// What the kept answers to changes take. `idempotency_keys` fills it.
+    pub(super) fn kept_answers(&self) -> &KeptAnswers {
+        &self.cache.kept_answers
     }
 
     /// The cached fence. `meta` fills it.
@@ -338,8 +354,9 @@ impl<'c> WriteTx<'c> {
         self.effects.borrow_mut().subscriptions_changed.all = true;
     }
 
-    pub(crate) fn providers_changed(&self) {
-        self.effects.borrow_mut().providers_changed = true;
+    /// Providers of a tenant have changed.
+    pub(crate) fn providers_changed(&self, tenant: &str) {
+        self.effects.borrow_mut().providers_changed.insert(tenant.to_owned());
         self.cache.other_terms.set(None);
     }
 
@@ -352,8 +369,9 @@ impl<'c> WriteTx<'c> {
         self.effects.borrow_mut().tokens_changed = true;
     }
 
-    pub(crate) fn event_types_changed(&self) {
-        self.effects.borrow_mut().event_types_changed = true;
+    pub(crate) fn event_type_changed(&self, tenant: &str, name: &str) {
+        let key = (tenant.to_owned(), name.to_owned());
+        self.effects.borrow_mut().event_types_changed.insert(key);
         self.cache.other_terms.set(None);
     }
 

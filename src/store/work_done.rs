@@ -27,6 +27,8 @@ pub struct WorkDone {
     pub jobs: Counter,
     /// Transactions that were rolled back.
     pub failures: Counter,
+    /// How often copying or emptying the write-ahead log was tried.
+    pub copy_tries: Counter,
     /// Jobs per committed transaction.
     pub batch_jobs: Histogram,
     /// How long transactions took, the sync included.
@@ -45,6 +47,7 @@ impl Default for WorkDone {
             changes: Counter::default(),
             foreign_commits: Counter::default(),
             jobs: Counter::default(),
+            copy_tries: Counter::default(),
             failures: Counter::default(),
             batch_jobs: Histogram::new(tally::AMOUNTS),
             commit_span: Histogram::new(tally::SPANS),

@@ -72,7 +72,9 @@ impl Sends for Email {
                 let reason = format!(
                     "the {max} e-mails of the tenant's day (UTC) are sent (alerts.emails_per_day_max in the settings){kept}"
                 );
-                return Outcome::Blocked { reason };
+                // The day is that of the count.
+                let wait = tenants::end_of_day(at).since(at);
+                return Outcome::Postponed { wait, reason };
             }
             Err(error) => return Outcome::Blocked { reason: error.to_string() },
         }

@@ -503,6 +503,28 @@ fn a_tenant_sends_so_many_mails_a_day_and_the_rest_waits() {
 }
 
 #[test]
+fn mails_that_are_still_to_be_sent_count_in_what_is_left_of_a_day() {
+    let home = tempfile::tempdir().unwrap();
+    let server = MailServer::start(Encryption::None, &home.path().join("ca.pem"));
+    let mut rig = mail_rig(&server, oncebox::config::SmtpTls::None, home.path());
+    rig.restart_with(|settings| {
+        settings.alerts.emails_per_day_max = 2;
+        settings.smtp.host = None;
+    });
+    let _upkeep = watch_upkeep(&rig);
+    for subject in ["subscription:a", "subscription:b", "subscription:c"] {
+        raise(&rig, "subscription.disabled", subject);
+        let_upkeep_look(&rig);
+        rig.advance(secs(1));
+    }
+    // No mail server is set, so the mails of the day wait; what is more is not told on this day.
+    let pending =
+        "SELECT count(*) FROM deliveries AS d JOIN subscriptions AS s ON s.seq = d.subscription_seq
+                    WHERE s.target_kind = 'email' AND d.state = 'pending'";
+    assert_eq!(rig.one(pending), "2");
+}
+
+#[test]
 fn warnings_leave_a_quarter_of_the_mails_of_a_day_to_critical_alerts() {
     let home = tempfile::tempdir().unwrap();
     let server = MailServer::start(Encryption::None, &home.path().join("ca.pem"));
@@ -527,6 +549,17 @@ fn warnings_leave_a_quarter_of_the_mails_of_a_day_to_critical_alerts() {
     assert!(reason.contains("1 of them are kept for critical alerts"), "{reason}");
     let_upkeep_look(&rig);
     assert_eq!(rig.one("SELECT count(*) FROM alerts WHERE channel_seq = 1"), "3");
+    // However many wait for tomorrow: nothing is counted, and nothing holds the channel.
+    let tried = "SELECT count(*) FROM attempts WHERE failed_reason <> ''";
+    for n in 2..=21 {
+        rig.post("/v1/alert-channels/ops/test", &Value::Null).is(200);
+        until("it was tried", || rig.one(tried) == n.to_string());
+    }
+    assert_eq!(rig.one("SELECT count(*) FROM attempts WHERE counted"), "0");
+    assert_eq!(rig.one("SELECT count(*) FROM holds"), "0");
+    let tomorrow =
+        "SELECT count(*) FROM deliveries WHERE state = 'pending' AND due_at % 86400000 < 60000";
+    assert_eq!(rig.one(tomorrow), "21");
     raise(&rig, "source.failing", "source:erp");
     counted(4);
     // It is the last one of the day, so it lists what waited.

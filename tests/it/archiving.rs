@@ -1,6 +1,9 @@
 //! Finished events leave the database for the file of their month, and nothing is lost on the way.
 
 use oncebox::config::Settings;
+use oncebox::model::name::Name;
+use oncebox::store::legal_holds::{self, Terms};
+use oncebox::store::writer::Queue;
 
 use crate::rig::prelude::*;
 
@@ -553,6 +556,94 @@ fn what_a_legal_hold_is_about_stays_where_it_is() {
     assert_eq!(names(), ["2026-01.db"]);
     rig.advance(secs(10 * DAY));
     is_deleted(&rig);
+}
+
+/// A month in a file of its own, and its path.
+fn one_month() -> (Rig, PathBuf) {
+    let rig = Rig::with(|settings| settings.archive.after = secs(31_557_600));
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    publish(&rig, 0, 3);
+    rig.advance(secs(40 * DAY));
+    rig.post("/v1/archive/runs", &json!({ "older_than": "30days" })).is(200);
+    rig.becomes(HOT, "0");
+    until("the run ends", || rig.get("/v1/archive")["run"]["since"].is_null());
+    let path = rig.data().join("archive/2026-01.db");
+    assert!(path.exists());
+    (rig, path)
+}
+
+const CLAIMED: &str = "SELECT count(*) FROM claimed_effects";
+
+#[test]
+fn a_month_that_may_be_gone_although_its_deletion_failed_is_finished_later() {
+    let (rig, path) = one_month();
+    // A directory in the place of the index cannot be deleted as a file.
+    let in_the_way = PathBuf::from(format!("{}-shm", path.display()));
+    let _index = fs::remove_file(&in_the_way);
+    fs::create_dir(&in_the_way).unwrap();
+    rig.call("DELETE", "/v1/archive/2026-01", b"").is(503).tells("It is tried again");
+    rig.says(CLAIMED, "1");
+    // The file is gone, as after a sync of the directory that failed.
+    fs::remove_file(&path).unwrap();
+    fs::remove_dir(&in_the_way).unwrap();
+    rig.becomes(CLAIMED, "0");
+    let deleted =
+        "SELECT count(*) FROM audit_events WHERE action = 'archive.delete' AND result = 'SUCCESS'";
+    rig.says(deleted, "1");
+}
+
+#[test]
+fn a_month_whose_deletion_fails_stays_claimed_until_a_legal_hold_needs_it() {
+    let (rig, path) = one_month();
+    let in_the_way = PathBuf::from(format!("{}-shm", path.display()));
+    let _index = fs::remove_file(&in_the_way);
+    fs::create_dir(&in_the_way).unwrap();
+    rig.call("DELETE", "/v1/archive/2026-01", b"").is(503);
+    rig.call("DELETE", "/v1/archive/2026-01", b"").is(409).tells("being deleted");
+    let alone = rig.appliance().api().flow.archiving.archive.write_alone();
+    assert!(hold_all(&rig));
+    fs::remove_dir(&in_the_way).unwrap();
+    drop(alone);
+    rig.becomes(CLAIMED, "0");
+    assert!(path.exists());
+}
+
+/// Stores a legal hold on everything, as a request does that writes alone; returns whether it was stored.
+fn hold_all(rig: &Rig) -> bool {
+    let terms = Terms { reason: "A law case".to_owned(), ..Terms::default() };
+    let name = Name::parse("all").unwrap();
+    let now = rig.now();
+    let made = rig.appliance().store().writer().write(Queue::Accept, move |tx| {
+        let id = "019c1447-5800-7000-8000-00000000abcd";
+        legal_holds::insert(tx, (id, "default", &name), &terms, now)
+    });
+    made.unwrap()
+}
+
+/// A new hold and the deletion of a month exclude each other: whoever is first, what the hold needs stays, or is gone
+/// before the hold is answered.
+#[test]
+fn no_legal_hold_is_made_between_the_claim_of_a_month_and_its_deletion() {
+    let (rig, path) = one_month();
+    let archive = rig.appliance().api().flow.archiving.archive.clone();
+    thread::scope(|scope| {
+        // A hold is being made.
+        let alone = archive.write_alone();
+        let deleting = scope.spawn(|| rig.call("DELETE", "/v1/archive/2026-01", b""));
+        // Long enough for a claim that does not wait for the hold; one that waits is never seen.
+        for _ in 0..50 {
+            if rig.one(CLAIMED) != "0" {
+                break;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        assert!(hold_all(&rig));
+        drop(alone);
+        deleting.join().unwrap().is(409);
+    });
+    assert!(path.exists());
+    rig.says(CLAIMED, "0");
 }
 
 /// Defaults of the spec: 30 days in the database, a year in the archive, keys known for a year.

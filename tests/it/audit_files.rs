@@ -281,6 +281,52 @@ fn a_file_is_deleted_after_seven_years_and_an_audit_event_says_so() {
     shows(&breaks(&rig), &["rows 1 to "]);
 }
 
+const DELETED: &str = "SELECT count(*) FROM audit_events WHERE action = 'audit.delete'";
+
+/// Two files of audit events, and nothing else to move.
+fn two_files(rig: &Rig) {
+    three_months(rig);
+    rig.advance(secs(5 * DAY));
+    rig.becomes("SELECT count(*) FROM audit_events WHERE at < 1769904000000", "0");
+    rig.advance(secs(28 * DAY));
+    rig.becomes("SELECT count(*) FROM audit_events WHERE at < 1772323200000", "0");
+}
+
+#[test]
+fn a_deletion_that_fails_again_and_again_is_one_audit_event() {
+    let faults = Faults::stalling();
+    let rig = Rig::with_faults(|_| {}, faults.clone());
+    two_files(&rig);
+    faults.fail(Some(Step::Archive));
+    rig.advance(secs((7 * 366 - 10) * DAY));
+    let claimed = "SELECT count(*) FROM claimed_effects WHERE subject = 'audit/2026-01'";
+    rig.becomes(claimed, "1");
+    for _ in 0..3 {
+        rig.advance(secs(25 * 3600));
+        rig.says(DELETED, "0");
+    }
+    is_intact(&rig);
+    // It was deleted, and what says so was not stored.
+    fs::remove_file(month(&rig, "2026-01.db")).unwrap();
+    is_intact(&rig);
+    faults.fail(None);
+    rig.advance(secs(3_601));
+    rig.becomes(claimed, "0");
+    rig.says(DELETED, "1");
+    is_intact(&rig);
+}
+
+#[test]
+fn a_move_that_fails_keeps_no_old_file_from_being_deleted() {
+    let rig = Rig::new();
+    two_files(&rig);
+    // The months after these cannot be moved.
+    fs::create_dir(month(&rig, "2026-03.db")).unwrap();
+    rig.advance(secs((7 * 366 - 10) * DAY));
+    until("the old file is gone", || !month(&rig, "2026-01.db").exists());
+    rig.becomes(DELETED, "1");
+}
+
 /// A backup from before a move comes back: its rows count again, and those that it does not have do not.
 #[test]
 fn an_older_database_beside_newer_files_goes_on_with_its_own_chain() {

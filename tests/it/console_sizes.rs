@@ -37,6 +37,10 @@ fn a_form_of_too_many_fields_or_too_much_text_is_refused() {
     let publish = "/console/act/send-event";
     let part = "--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n\r\n".repeat(20_000);
     admin.send_parts(publish, "b", part.as_bytes()).is(413);
+    // A boundary is short, so that looking for it is cheap.
+    let dashes = vec![b'-'; 3 << 20];
+    let told = admin.send_parts(publish, &"-".repeat(71), &dashes).is(400).text();
+    assert!(told.contains("1 to 70 bytes"), "{told}");
     let query = "a&".repeat(2_000);
     admin.send("GET", &format!("/console/events?{query}"), b"").is(413);
     // What an event's payload may have, a form may have.

@@ -237,3 +237,24 @@ fn a_restored_database_has_no_effect_that_was_under_way() {
         "0",
     );
 }
+
+#[test]
+fn a_test_in_the_background_is_carried_out_once_under_its_key() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    let path = "/v1/subscriptions/erp/test";
+    let test = || send(&rig, "POST", path, KEY, r#"{"background":true}"#);
+    let id = all_are_one(&four(test), 202);
+    assert_eq!(test().is(202).json(), id);
+    let shown = || rig.get(&format!("/v1/subscription-tests/{}", text(&id, "id")));
+    until("the test has ended", || shown()["is_running"] == false);
+    assert_eq!(shown()["result"]["ok"], true);
+    assert_eq!(test().is(202).json(), id);
+    assert_eq!(receiver.count(), 1, "one ping was sent");
+    let tests = "SELECT count(*) FROM audit_events WHERE action = 'subscription.test'";
+    rig.becomes("SELECT count(*) FROM claimed_effects", "0");
+    rig.says(&format!("{tests} AND result = 'SUCCESS'"), "1");
+    // Another request under the same key is refused.
+    send(&rig, "POST", path, KEY, r#"{"background":true,"ping":true}"#).is(422);
+}

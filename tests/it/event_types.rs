@@ -287,3 +287,66 @@ fn large_types_are_listed_a_few_at_a_time() {
     let document = rig.get("/openapi.json");
     assert!((0..4).all(|n| document["webhooks"][format!("large.{n}")].is_object()));
 }
+
+/// How often a schema was compiled to check an event.
+fn compiled(rig: &Rig) -> u64 {
+    rig.appliance().api().flow.publish.event_types.compiled.get()
+}
+
+#[test]
+fn a_change_of_one_event_type_makes_no_other_one_be_compiled_again() {
+    let rig = Rig::new();
+    let acme = rig.tenant("acme");
+    register(&rig, "quarantine");
+    let fits = || rig.publish(&invoice(&json!({ "total": "1.00" })));
+    fits();
+    let before = compiled(&rig);
+    for n in 0..5 {
+        let body = json!({ "schema": { "type": "object" } }).to_string();
+        let path = format!("/v1/event-types/t{n}");
+        rig.call_as(&acme, "PUT", &path, body.as_bytes()).is(201);
+        put(&rig, &format!("other{n}"), &json!({ "schema": true })).is(201);
+        rig.publish_type(&format!("never-registered-{n}"));
+        fits();
+    }
+    assert_eq!(compiled(&rig), before);
+    // The type itself is compiled again, once.
+    register(&rig, "reject");
+    fits();
+    fits();
+    assert_eq!(compiled(&rig), before + 1);
+    rig.call("DELETE", "/v1/event-types/invoice.created", b"").is(204);
+    rig.publish(&invoice(&json!({ "total": 1 })));
+    register(&rig, "reject");
+    rig.post("/v1/events", &invoice(&json!({ "total": 1 }))).is(422);
+}
+
+#[test]
+fn rows_of_many_registered_types_are_routed_in_their_order_before_what_is_published_later() {
+    let rig = Rig::new();
+    let schema = json!({ "schema": { "type": "object", "required": ["a"] } });
+    for n in 0..9 {
+        put(&rig, &format!("t{n}"), &schema).is(201);
+    }
+    rig.pull("erp", &json!({ "ordering": "key" }));
+    let rows: Vec<String> = (0..18)
+        .map(|n| {
+            let payload = if n % 9 == 4 { "{}" } else { "{\"a\":1}" };
+            format!(
+                "INSERT INTO outbox (event_type, payload, ordering_key) VALUES ('t{}', '{payload}', 'k');",
+                n % 9
+            )
+        })
+        .collect();
+    rig.write(&rows.concat());
+    rig.publish(&json!({ "event_type": "t1", "payload": { "a": 1 }, "ordering_key": "k" }));
+    rig.becomes(
+        "SELECT count(*) FROM outbox WHERE routed_at IS NULL AND status <> 'quarantined'",
+        "0",
+    );
+    assert_eq!(quarantined(&rig).len(), 2);
+    let order = "SELECT count(*) FROM (SELECT outbox_seq, lag(outbox_seq) OVER (ORDER BY seq) AS before FROM deliveries)
+                  WHERE before > outbox_seq";
+    rig.says(order, "0");
+    rig.says("SELECT count(*) FROM deliveries", "17");
+}

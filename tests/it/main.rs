@@ -27,6 +27,7 @@ mod console_events;
 mod console_face;
 mod console_first_admin;
 mod console_forms;
+mod console_log;
 mod console_rig;
 mod console_secrecy;
 mod console_secrets;

@@ -323,6 +323,28 @@ fn an_erased_subject_is_gone_and_its_deliveries_continue_without_the_data() {
 }
 
 #[test]
+fn while_somebody_reads_an_erasure_does_not_make_each_commit_try_to_empty_the_log() {
+    let rig = Rig::new();
+    state(&rig, &named_policy());
+    publish(&rig, "o-1", &of_customer("cust-marker-1")).is(201);
+    let keys = kept_keys(&rig);
+    let reader = rig.file();
+    reader.run("BEGIN");
+    let _rows: i64 = reader.query_row("SELECT count(*) FROM outbox", [], |row| row.get(0)).unwrap();
+    erase(&rig, "cust-marker-1").is(200);
+    let tries = || rig.appliance().store().writer().done().copy_tries.get();
+    let before = tries();
+    for _ in 0..100 {
+        rig.publish_type("a");
+    }
+    let made = tries() - before;
+    assert!(made < 50, "100 commits made {made} tries");
+    assert!(bytes_on_disk(&rig, &keys[0]), "the reader still sees the key");
+    drop(reader);
+    until("the destroyed key is gone", || !bytes_on_disk(&rig, &keys[0]));
+}
+
+#[test]
 fn a_repeated_event_of_an_erased_subject_is_not_said_to_differ() {
     let rig = Rig::new();
     state(&rig, &named_policy());

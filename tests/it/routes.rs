@@ -113,3 +113,61 @@ fn what_is_rolled_back_leaves_no_terms_behind() {
     assert_eq!(open(&rig, "s3"), 3);
     assert_eq!(parsed(&rig)[0], 0);
 }
+
+/// How many transactions were rolled back.
+fn rolled_back(rig: &Rig) -> u64 {
+    rig.appliance().store().writer().done().failures.get()
+}
+
+#[test]
+fn a_request_over_a_limit_is_refused_without_rolling_back_the_transaction_of_others() {
+    let rig = Rig::with(|settings| {
+        settings.tenants.subscriptions_max = 2;
+        settings.tenants.all_terms_bytes_max = 8_000;
+    });
+    rig.pull("s0", &json!({}));
+    rig.pull("s1", &json!({}));
+    let before = rolled_back(&rig);
+    let pull = json!({ "name": "s2", "target": "pull" }).to_string();
+    let over = rig.call("POST", "/v1/subscriptions", pull.as_bytes()).is(422).text();
+    assert!(over.contains("subscriptions_max"), "{over}");
+    let event_type =
+        |bytes: usize| json!({ "schema": true, "example": "x".repeat(bytes) }).to_string();
+    rig.call("PUT", "/v1/event-types/large", event_type(9_000).as_bytes()).is(422);
+    // The bytes of what was refused do not count from then on.
+    rig.call("PUT", "/v1/event-types/small", event_type(100).as_bytes()).is(201);
+    assert_eq!(rolled_back(&rig), before, "a refusal rolled the transaction back");
+    assert_eq!(rig.one("SELECT count(*) FROM subscriptions"), "2");
+    rig.publish(&json!({ "event_type": "a", "payload": { "a": 1 } }));
+    assert_eq!([open(&rig, "s0"), open(&rig, "s1")], [1, 1]);
+}
+
+#[test]
+fn a_rollback_after_a_foreign_commit_reads_only_what_another_program_changed() {
+    let rig = of_many();
+    rig.publish(&json!({ "event_type": "a", "payload": { "a": 1 } }));
+    rig.call("POST", "/v1/subscriptions/s5/pause", b"").is(200);
+    rig.call("POST", "/v1/subscriptions/s5/resume", b"").is(200);
+    let parsed_at_loads = || rig.appliance().store().writer().routes().parsed_at_loads.get();
+    let fail = || {
+        let writer = rig.appliance().store().writer();
+        let failed = writer.write(Queue::Accept, |_| Err::<(), _>(Error::Changed("the test")));
+        assert!(failed.is_err());
+        rig.publish(&json!({ "event_type": "a", "payload": { "a": 1 } }));
+    };
+    rig.write("CREATE TABLE erp_orders (id INTEGER)");
+    fail();
+    let before = parsed_at_loads();
+    rig.write("INSERT INTO erp_orders VALUES (1)");
+    fail();
+    assert_eq!(parsed_at_loads(), before, "nothing of subscriptions has changed");
+    assert_eq!(open(&rig, "s3"), 3);
+    rig.write("UPDATE subscriptions SET event_types = '[\"b\"]', updated_at = updated_at + 1 WHERE name = 's3'");
+    rig.write("UPDATE subscriptions SET deleted_at = updated_at WHERE name = 's19'");
+    fail();
+    assert_eq!(parsed_at_loads(), before + 1, "one row is read again");
+    fail();
+    rig.publish(&json!({ "event_type": "never", "payload": { "a": 1 } }));
+    assert_eq!([open(&rig, "s3"), open(&rig, "s5"), open(&rig, "s19")], [3, 6, 0]);
+    assert_eq!(parsed(&rig)[0], 0, "nothing was parsed in a transaction");
+}

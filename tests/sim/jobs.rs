@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use oncebox::base::clock::Timestamp;
-use oncebox::base::clock::trust::KnownTime;
+use oncebox::base::clock::trust::{KnownTime, TimeStep};
 use oncebox::base::id::{DeliverySeq, SubscriptionSeq};
 use oncebox::model::delivery::State;
 use oncebox::model::event::{EventOrder, NewEvent};
@@ -16,7 +16,7 @@ use oncebox::pipeline::scheduler::decisions::Assignment;
 use oncebox::store::consuming::Consumer;
 use oncebox::store::error::{Error, Result};
 use oncebox::store::in_doubt::{Filter, in_doubt};
-use oncebox::store::known_time::{self, TimeStep};
+use oncebox::store::known_time;
 use oncebox::store::leases::{self, Held};
 use oncebox::store::outbox::{self, Inserted};
 use oncebox::store::tx::WriteTx;

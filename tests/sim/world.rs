@@ -8,7 +8,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncebox::base::clock::trust::{Judgement, KnownTime};
+use oncebox::base::clock::trust::{Judgement, KnownTime, TimeStep};
 use oncebox::base::clock::{Clock, ManualTime, Timestamp};
 use oncebox::base::id::{DeliverySeq, SubscriptionSeq};
 use oncebox::model::delivery::{Attempt, Jitter, OutgoingRequest, retry_after};
@@ -26,7 +26,6 @@ use oncebox::pipeline::scheduler::decisions::{
 use oncebox::pipeline::upkeep::clock_watch;
 use oncebox::store::deliveries::{self, Sized};
 use oncebox::store::error::Error;
-use oncebox::store::known_time::TimeStep;
 use oncebox::store::tx::{ChangedSubscriptions, Effects, Settled};
 use oncebox::store::{confirmations, subscriptions};
 
@@ -1030,6 +1029,7 @@ impl<'d> World<'d> {
         let (now, line) = (self.now, &mut self.process.line);
         match outcome {
             Outcome::Blocked { .. }
+            | Outcome::Postponed { .. }
             | Outcome::Unbuildable { .. }
             | Outcome::NoToken { .. }
             | Outcome::Unacknowledged { .. }

@@ -160,6 +160,27 @@ pub enum Judgement {
     },
 }
 
+/// How believed time is about to move.
+#[derive(Clone, Copy, Debug)]
+pub struct TimeStep {
+    /// Believed time before the step.
+    pub from: Timestamp,
+    /// Believed time after it.
+    pub to: Timestamp,
+}
+
+impl TimeStep {
+    /// A step of so many ms; positive: forward.
+    pub const fn of(from: Timestamp, step_ms: i64) -> Self {
+        Self { from, to: Timestamp::from_ms(from.ms().saturating_add(step_ms)) }
+    }
+
+    /// How far it goes, in ms; positive: forward.
+    pub const fn ms(self) -> i64 {
+        self.to.ms().saturating_sub(self.from.ms())
+    }
+}
+
 /// Compares a reading with believed time, whose [`Reading::offset_ms`] is `believed_offset_ms`.
 pub fn judge(
     reading: Reading,

@@ -3,9 +3,11 @@
 //! [`crate::base::clock::trust`] decides. Not here: what a suspect clock keeps from happening. That asks the clock for a
 //! [`crate::base::clock::SureNow`].
 
-use crate::base::clock::trust::{DoubtedTime, Judgement, KnownTime, STEP, Suspicion};
+use crate::base::clock::trust::{
+    DoubtedTime, Judgement, KnownTime, STEP, Suspicion, TimeStep,
+};
 use crate::pipeline::prelude::*;
-use crate::store::known_time::{self, TimeStep};
+use crate::store::known_time;
 
 /// How often the file learns the time.
 const STORE_EVERY: Duration = Duration::from_mins(1);

@@ -44,26 +44,19 @@ impl WriterLoop {
         self.checkpoints = false;
     }
 
-    /// Empties the write-ahead log if it may contain a destroyed key. If a reader blocks that, the next round tries it
-    /// again.
-    pub(super) fn empty_log_if_required(&mut self) {
-        if !self.must_empty_log {
-            return;
-        }
+    /// Empties the write-ahead log, which may contain a destroyed key. What a reader keeps from ending is tried again like
+    /// every other copy of the log: see [`CopyTries`].
+    ///
+    /// [`CopyTries`]: crate::store::writer::copy_tries::CopyTries
+    pub(super) fn empty_log_of_keys(&mut self) {
         if !self.checkpoints {
             tracing::warn!(
                 "a destroyed key stays in the write-ahead log until the program that does the checkpoints empties it"
             );
-            self.must_empty_log = false;
             return;
         }
-        match self.empty_if_it_fits() {
-            Ok(true) => self.must_empty_log = false,
-            Ok(false) => tracing::debug!(
-                "the write-ahead log is being read, or the disk has no room for it; emptying it is tried again"
-            ),
-            Err(error) => tracing::warn!(%error, "the write-ahead log could not be emptied yet"),
-        }
+        self.tries.ask_to_empty();
+        self.maintain_log(false);
     }
 
     /// After a restore, destroys keys again that were destroyed before it; returns how many existed.
@@ -76,8 +69,9 @@ impl WriterLoop {
             })?;
         }
         // Even if no key existed: an earlier run may have destroyed them and been killed before it emptied the log.
-        self.must_empty_log = !erasures.is_empty();
-        self.empty_log_if_required();
+        if !erasures.is_empty() {
+            self.empty_log_of_keys();
+        }
         Ok(erased)
     }
 
@@ -162,6 +156,7 @@ impl WriterLoop {
         if self.tries.is_due(state, checkpoint_at) && self.checkpoints && self.fits() {
             self.tries.tried(log.frames, checkpoint_at);
             let empties = self.tries.must_empty();
+            self.done.copy_tries.add();
             match if empties { self.empty() } else { self.checkpoint("PASSIVE") } {
                 Ok(after) => {
                     log = after;

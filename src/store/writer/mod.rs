@@ -174,7 +174,6 @@ pub(crate) fn pair(conn: Connection, faults: Faults) -> Result<(Writer, WriterLo
         upkeep: upkeep_jobs,
         done: Arc::default(),
         checkpoints: true,
-        must_empty_log: false,
         contention,
         others: 0,
     };
@@ -299,8 +298,6 @@ pub struct WriterLoop {
     limited_to: u64,
     /// Whether the writer does checkpoints; if not, another program does.
     checkpoints: bool,
-    /// Whether the write-ahead log may still contain a destroyed key.
-    must_empty_log: bool,
     /// The sharing of the write lock with other programs.
     contention: WriteContention,
     /// Their commits before the latest transaction.
@@ -334,7 +331,6 @@ impl WriterLoop {
             self.drain(&mut batch);
             last = batch.len();
             if batch.is_empty() {
-                self.empty_log_if_required();
                 self.maintain_log(true);
                 if stopping {
                     break;
@@ -402,18 +398,32 @@ impl WriterLoop {
         done
     }
 
-    /// Parses the terms of all subscriptions, so that no transaction has to.
+    /// Parses the terms of all subscriptions at the start, so that no transaction has to. Later, after a transaction was
+    /// rolled back, only those that another program has changed.
     fn load_routes(&self) {
-        if self.cache.routes.is_loaded() {
+        let routes = &self.cache.routes;
+        let tx = ReadTx::new(&self.conn);
+        let parsed = if !routes.is_loaded() {
+            subscriptions::live_routes(&tx).map(|found| {
+                let parsed = found.len();
+                routes.load(found);
+                parsed
+            })
+        } else if routes.must_compare() {
+            subscriptions::compare_routes(&tx, routes)
+        } else {
             return;
-        }
-        match subscriptions::live_routes(&ReadTx::new(&self.conn)) {
-            Ok(found) => {
-                self.cache.routes.load(found);
-                self.cache.routes.commit();
+        };
+        match parsed {
+            Ok(parsed) => {
+                routes.shared.parsed_at_loads.add_many(u64::try_from(parsed).unwrap_or(u64::MAX));
+                routes.commit();
             }
-            // The first transaction that needs them tries again.
-            Err(error) => tracing::warn!(%error, "the subscriptions cannot be read yet"),
+            // The next transaction tries again.
+            Err(error) => {
+                routes.roll_back(0);
+                tracing::warn!(%error, "the subscriptions cannot be read yet");
+            }
         }
     }
 
@@ -485,9 +495,11 @@ impl WriterLoop {
                 if effects.unseen_jobs < batch.len() {
                     self.done.changes.add();
                 }
-                self.must_empty_log |= effects.subjects_erased;
+                let has_erased = effects.subjects_erased;
                 observer.committed(effects);
-                self.empty_log_if_required();
+                if has_erased {
+                    self.empty_log_of_keys();
+                }
                 self.contention.lock_acquired();
                 for job in batch.drain(..) {
                     job.done(Ok(()));
