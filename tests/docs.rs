@@ -390,7 +390,11 @@ fn the_commands_of_the_page_on_privacy_work_as_printed() {
     let _service = start("oncebox serve", home, port);
     let said = run(all[0].text, home, port);
     assert!(said.contains("x@example.org") && !said.contains("\"Jane Roe\""), "{said}");
-    run("oncebox tenant create acme && oncebox tenant pii acme policy.json", home, port);
+    run(
+        "oncebox tenant create acme --pii allow && oncebox tenant pii acme policy.json",
+        home,
+        port,
+    );
     let made = run(
         "oncebox token create shop --role publish --source-system api --tenant acme --json",
         home,

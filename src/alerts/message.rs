@@ -32,10 +32,7 @@ pub struct Message {
 impl Message {
     /// Whether it tells of a critical escalation that is not over.
     pub fn is_urgent(&self) -> bool {
-        let is_urgent = |alert: &Alert| {
-            alert.severity == Severity::Critical && alert.state != Told::Resolved.as_str()
-        };
-        self.alerts.iter().any(is_urgent)
+        self.alerts.iter().any(|alert| alert.severity == Severity::Critical)
     }
 }
 
@@ -82,6 +79,11 @@ impl Affected {
     }
 }
 
+/// How urgent it is to read what is told: an end only informs.
+fn told_severity(due: &Due) -> Severity {
+    if due.is_over() { Severity::Info } else { due.severity() }
+}
+
 /// The first line about an escalation: what has happened to what.
 fn headline(due: &Due, affected: Affected) -> String {
     let (new, told) = (&due.escalation.new, due.told);
@@ -89,7 +91,8 @@ fn headline(due: &Due, affected: Affected) -> String {
         Some((kind, name)) => format!("{kind} {name}"),
         None => format!("this {}", new.subject),
     };
-    let (severity, what, _) = new.class.facts();
+    let (_, what, _) = new.class.facts();
+    let severity = told_severity(due);
     let state = match told {
         Told::Raised if due.escalation.reopened_at.is_some() => "again: ",
         Told::Raised => "",
@@ -128,7 +131,7 @@ fn command(escalation: &Escalation) -> String {
 
 /// The payload of a message that tells these. `affected` are the deliveries of those that are written out.
 pub fn payload(channel: &Channel, told: &[Due], affected: &[Affected]) -> Vec<u8> {
-    let severity = told.iter().map(|due| due.escalation.new.class.severity()).max();
+    let severity = told.iter().map(told_severity).max();
     let mut listed =
         told.iter().zip(affected).map(|(due, affected)| (due, headline(due, *affected)));
     let (title, text) = match told {
@@ -151,7 +154,7 @@ pub fn payload(channel: &Channel, told: &[Due], affected: &[Affected]) -> Vec<u8
             escalation_id: new.id.clone(),
             tenant: new.tenant.clone(),
             class: new.class,
-            severity: new.class.severity(),
+            severity: told_severity(due),
             state: due.told.as_str().to_owned(),
             subject: new.subject.clone(),
             detail: new.detail.clone(),

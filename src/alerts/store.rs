@@ -73,13 +73,17 @@ const NEW: &str = "
        AND NOT EXISTS (SELECT 1 FROM alerts WHERE channel_seq = ?1 AND escalation_seq = e.seq)
      ORDER BY e.class NOT IN (SELECT value FROM json_each(?6)), e.seq LIMIT ?5";
 
-// One that was told later than can be was told before the clock was set back. The end of one that was reopened is told when
+// A delivery that was given up fails no more, which is no good news: that is told once the dead letters are gone. One that
+// was told later than can be was told before the clock was set back. The end of one that was reopened is told when
 // it cannot be reopened any more (?7). If it is open, it is told again, so long after it was told last.
 const TOLD: &str = "
     SELECT e.seq, a.told_at FROM alerts AS a
       JOIN escalations AS e ON e.seq = a.escalation_seq
      WHERE a.channel_seq = ?1
        AND ((e.resolved_at IS NOT NULL
+             AND NOT (e.class = 'delivery.failing' AND EXISTS (SELECT 1 FROM escalations AS d
+                       WHERE d.tenant = e.tenant AND d.class = 'delivery.dead_lettered' AND d.subject = e.subject
+                         AND d.resolved_at IS NULL))
              AND (e.reopened_at IS NULL OR e.resolved_at <= ?3 - ?7 OR e.resolved_at > ?3))
             OR (e.resolved_at IS NULL AND e.acknowledged_at IS NULL
                 AND ((?4 IS NOT NULL AND (a.told_at <= ?3 - ?4 OR a.told_at > ?3 + ?4))

@@ -24,6 +24,8 @@ const AGES: RangeInclusive<Duration> =
 
 /// When a caller is to ask again whose month could not be deleted, in seconds.
 const RETRY_SECS: u64 = 60;
+/// How long ago the events finished that a run moves which names no age.
+const DEFAULT_AGE: &str = "2months";
 
 const BUSY: &str = "Events are being moved at this moment.";
 const DELETING: &str = "It is being deleted at this moment.";
@@ -114,8 +116,8 @@ struct MonthAnswer {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ArchiveRunRequest")]
 struct Run {
-    /// How long ago they finished at least, like `60days`.
-    older_than: Is<Text<1, 40>>,
+    /// How long ago they finished at least, like `60days`; two months if absent.
+    older_than: Option<Is<Text<1, 40>>>,
     /// Only says what would be moved.
     #[serde(default)]
     dry_run: bool,
@@ -165,7 +167,9 @@ fn list(api: &Api, _call: &Call) -> Result<Response, Problem> {
 /// `POST /v1/archive/runs`
 fn run(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Run { older_than, dry_run } = call.json()?;
-    let age = clock::span(&older_than).map_err(Problem::unprocessable)?;
+    let older_than = bare(older_than);
+    let older_than = older_than.as_deref().unwrap_or(DEFAULT_AGE);
+    let age = clock::span(older_than).map_err(Problem::unprocessable)?;
     if !AGES.contains(&age) {
         let detail = "older_than must be 24h or more, like 60days or 2months.";
         return Err(Problem::unprocessable(detail));

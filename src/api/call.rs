@@ -207,7 +207,11 @@ impl Query {
     /// `since` and `until`.
     /// Fails with 400 if they are not RFC 3339 times.
     pub(super) fn span(&self) -> Result<Span, Problem> {
-        let time = |name| self.word(name, Timestamp::parse);
+        // The sign of an offset that was not encoded has been read as a space.
+        let parse = |text: &str| {
+            Timestamp::parse(text).or_else(|| Timestamp::parse(&text.replacen(' ', "+", 1)))
+        };
+        let time = |name| self.word(name, parse);
         Ok(Span { since: time("since")?, until: time("until")? })
     }
 
@@ -233,8 +237,9 @@ fn cursor(text: &str) -> Option<i64> {
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
+/// A name or a value of a query. As in forms, `+` is a space (WHATWG URL, application/x-www-form-urlencoded).
 fn decode(text: &str) -> Result<String, Problem> {
-    percent_encoding::percent_decode_str(text)
+    percent_encoding::percent_decode_str(&text.replace('+', " "))
         .decode_utf8()
         .map(Cow::into_owned)
         .map_err(|error| Problem::bad_request(format!("The query is not UTF-8: {error}.")))

@@ -270,6 +270,10 @@ struct Returned {
     /// false: it was not tried, and does not count towards `max_attempts`.
     #[serde(default = "yes")]
     counted: bool,
+    /// The consumer cannot work now, perhaps because its database is away. It does not count; the subscription is held,
+    /// and one event at a time is leased as a probe until one is acknowledged.
+    #[serde(default)]
+    away: bool,
 }
 
 fn yes() -> bool {
@@ -346,18 +350,21 @@ fn nack(api: &Api, call: Call, reply: Reply) {
 }
 
 fn returned(item: Returned) -> Result<Report, Problem> {
-    let Returned { delivery, lease, reason, delay, dead, counted } = item;
+    let Returned { delivery, lease, reason, delay, dead, counted, away } = item;
     let wait = delay.as_deref().map(delay_of).transpose()?;
     let reason = reason.map(|text| text.chars().take(MAX_REASON_CHARS).collect());
     let reason = reason.filter(|text: &String| !text.is_empty());
-    if dead && (wait.is_some() || !counted) {
-        let detail = "dead gives up at once; it cannot be combined with delay or counted.";
+    if dead && (wait.is_some() || !counted || away) {
+        let detail = "dead gives up at once; it cannot be combined with delay, counted or away.";
         return Err(Problem::unprocessable(detail));
     }
     let outcome = if dead {
         lease::LeaseOutcome::Refused {
             reason: reason.unwrap_or_else(|| "the consumer gave it up".to_owned()),
         }
+    } else if away {
+        let reason = reason.unwrap_or_else(|| "the consumer cannot work now".to_owned());
+        lease::LeaseOutcome::Away { reason, wait }
     } else {
         let default = if counted { "the consumer failed" } else { "the consumer handed it back" };
         lease::LeaseOutcome::Failed {

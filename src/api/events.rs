@@ -21,7 +21,7 @@ use crate::model::sealed::Sealed;
 use crate::model::token::Right::Publish;
 use crate::model::token::Scope;
 use crate::model::webhook_event::Began;
-use crate::pipeline::publish::{Outcome, Published};
+use crate::pipeline::publish::{self, Outcome, Published};
 use crate::store::attempts::{self, Tries};
 use crate::store::page::Newest;
 use crate::store::{deliveries, outbox_lists, quarantine};
@@ -184,6 +184,9 @@ struct Publication<'a> {
     #[schemars(with = "Option<Whole<1, 1000>>")]
     max_attempts: Option<u32>,
     custom_data: Option<Is<Text<1, 4096>>>,
+    /// Why no usable event could be made of this input. It is stored quarantined with this reason, and sent to nobody.
+    /// Such an event stands alone in its request.
+    quarantine: Option<Is<Text<1, 1000>>>,
 }
 
 #[derive(JsonSchema)]
@@ -207,26 +210,26 @@ values! {
 pub(super) fn publish(api: &Api, call: Call, reply: Reply) {
     match read(api, &call) {
         Err(problem) => reply.send(problem.into()),
-        Ok(events) => {
+        Ok(new) => {
             // The memory is reserved until the answer, because the events wait for the writer.
             let (share, idempotency) = (call.share, call.key);
-            let count = events.len();
+            let count = new.events.len();
             let done = move |outcome| {
                 reply.send(response(outcome, count));
                 drop(share);
             };
-            api.flow.publish.publish(call.tenant, events, idempotency, encode, done);
+            api.flow.publish.publish(call.tenant, new, idempotency, encode, done);
         }
     }
 }
 
-fn read(api: &Api, call: &Call) -> Result<Vec<NewEvent>, Problem> {
+fn read(api: &Api, call: &Call) -> Result<publish::NewEvents, Problem> {
     let body = &call.request.body;
     check_depth(body)?;
     let wrong = |error: serde_json::Error| {
         Problem::bad_request(format!("The body is not an event or an array of events: {error}."))
     };
-    let Few { kept: publications, count }: Few<Object<Publication<'_>>, MAX_EVENTS> =
+    let Few { kept: mut publications, count }: Few<Object<Publication<'_>>, MAX_EVENTS> =
         if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
             serde_json::from_slice(body).map_err(wrong)?
         } else {
@@ -236,6 +239,14 @@ fn read(api: &Api, call: &Call) -> Result<Vec<NewEvent>, Problem> {
         let detail = format!("A request holds 1 to {MAX_EVENTS} events; this one has {count}.");
         return Err(Problem::unprocessable(detail));
     }
+    let quarantine = match publications.as_mut_slice() {
+        [Object(only)] => bare(only.quarantine.take()),
+        all if all.iter().any(|Object(one)| one.quarantine.is_some()) => {
+            let why = "An event with quarantine stands alone in its request: send it by itself.";
+            return Err(Problem::unprocessable(why));
+        }
+        _ => None,
+    };
     let count = publications.len();
     let events = publications.into_iter().enumerate().map(|(n, Object(publication))| {
         new_event(api, call, publication)
@@ -243,7 +254,7 @@ fn read(api: &Api, call: &Call) -> Result<Vec<NewEvent>, Problem> {
     });
     let events = events.collect::<Result<Vec<_>, _>>()?;
     check_sources(call, &events)?;
-    Ok(events)
+    Ok(publish::NewEvents { events, quarantine })
 }
 
 /// Checks that the caller may publish as the source systems of its events. `pipeline::publish` refuses the names of

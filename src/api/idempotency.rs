@@ -1,4 +1,4 @@
-//! The header `Idempotency-Key`: a request that makes or does something is carried out once under its key, and a repeated
+//! The header `Idempotency-Key`: a request that makes, changes, deletes or does something is carried out once under its key, and a repeated
 //! one gets the same answer. The key of a change is stored in the transaction of the change ([`super::audited`]); that of
 //! an effect outside the file with its claim ([`super::claimed`]); that of published events with the events
 //! (`pipeline::publish`).
@@ -188,5 +188,9 @@ pub(super) fn complete(api: &Api, call: &Call, body: &Value) {
 
 /// A stored answer, sent again.
 pub(super) fn replay(status: u16, body: Vec<u8>) -> Response {
-    Response::with_body(status, "application/json", body).header("idempotency-replayed", "true")
+    let response = match status {
+        204 => Response::new(status),
+        _ => Response::with_body(status, "application/json", body),
+    };
+    response.header("idempotency-replayed", "true")
 }

@@ -44,7 +44,7 @@ may do everything; `operate` includes `read` and `publish`. Webhooks need no tok
 **Pages**: lists take `limit` and `after`. For the next page, send `next` of the answer as `after`. On the last page \
 `next` is null.
 
-**Retries**: a POST with an `Idempotency-Key` can be retried. For 24 hours the same request gets the same answer, with \
+**Retries**: a POST, PUT, PATCH or DELETE with an `Idempotency-Key` can be retried. For 24 hours the same request gets the same answer, with \
 `Idempotency-Replayed: true`; another request with the key, also to another path, gets 422. A request that failed may be \
 sent again under its key.
 

@@ -150,14 +150,13 @@ impl Route {
         matches!(self.answer, Answer::Act(..) | Answer::ActLater(..))
     }
 
-    /// Whether a request may have an `Idempotency-Key`: what makes or does something at the request of a person or a
-    /// program. Providers, targets and consumers repeat what they send under its own id.
+    /// Whether a request may have an `Idempotency-Key`: what makes, changes, deletes or does something at the request of a
+    /// person or a program. Providers, targets and consumers repeat what they send under its own id.
     pub fn takes_key(&self) -> bool {
         // What shows a secret shows none to a repeated call: each time is audited.
         let is_reveal = self.path.ends_with("/reveal");
-        self.method == Method::Post
-            && !is_reveal
-            && (self.is_audited() || self.path == "/v1/events")
+        let is_read = matches!(self.method, Method::Get | Method::Head);
+        !is_read && !is_reveal && (self.is_audited() || self.path == "/v1/events")
     }
 
     /// Whether it is about the caller's own tenant or user, also for an admin of the box who looks at another tenant.

@@ -26,7 +26,7 @@ pub(super) const RESOURCE: Resource = Resource {
             .doc("createTenant", "Make a tenant", &[])
             .about("Its first token is made with `POST /v1/tokens`, which takes a `tenant`.")
             .returns(&[Returns::json::<Tenant>(201, "The tenant.")])
-            .body::<TenantCreation>(r#"{"name":"acme","title":"Acme Ltd"}"#),
+            .body::<TenantCreation>(r#"{"name":"acme","title":"Acme Ltd","pii":"allow"}"#),
         get("/v1/tenants/{name}", Box, Now(show))
             .doc("getTenant", "Show a tenant", &[NAME])
             .about("One tenant.")
@@ -54,7 +54,7 @@ pub(super) const RESOURCE: Resource = Resource {
     ],
 };
 
-/// `POST /v1/tenants`
+/// `POST /v1/tenants`. `pii` is required, so that personal data is not stored by accident.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct TenantCreation {
@@ -62,6 +62,9 @@ struct TenantCreation {
     /// A title for people.
     #[serde(default)]
     title: Is<Text<0, MAX_TITLE_CHARS>>,
+    /// What happens to personal data in published events before it is stored: `allow` stores it unchanged, a policy
+    /// applies its rules (docs/privacy.md). Required.
+    #[schemars(with = "Pii")]
     pii: Option<Pii>,
 }
 
@@ -78,7 +81,12 @@ struct TenantChange {
 /// `POST /v1/tenants`
 pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let TenantCreation { name, title, pii } = call.json()?;
-    let pii = pii.unwrap_or_default();
+    let Some(pii) = pii else {
+        return Err(Problem::unprocessable(
+            "Say what happens to personal data in the tenant's events: `\"pii\": \"allow\"` stores it as it is \
+             published; a policy of rules changes it before it is stored (docs/privacy.md).",
+        ));
+    };
     let now = api.clock.wall();
     change(api, call, move |tx| {
         if !tenants::insert(tx, (&name, &title), &pii, now)? {

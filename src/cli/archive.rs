@@ -22,7 +22,7 @@ archive  Finished events of earlier months, each in a file beside the database
   columns: MONTH 0 month; SIZE 0 size; FILE 0 path
   list = listArchive  The months, the latest first, and how the last run went
   run = runArchive  Move what finished long ago into the files of its months, and wait for the end
-    older_than <SPAN>  How long ago it finished at least, like 60days or 2months
+    older_than <SPAN>  How long ago it finished at least, like 60days [default: 2months]
     | Settings do the same by themselves: archive.after.
   verify  Read the files, and check that they belong to the database and are what the last backup copied
     | It changes nothing. The service may run.

@@ -158,7 +158,9 @@ fn repair(event: &Value, id: &str) -> String {
         "unknown_target" => format!("{fix} --no-target   (or --target NAME)"),
         "unknown_tenant" => {
             let tenant = quoted(&text(event, "tenant"));
-            format!("  oncebox tenant create {tenant}   (then repair it with that tenant's token)")
+            format!(
+                "  oncebox tenant create {tenant} --pii allow   (then repair it with that tenant's token)"
+            )
         }
         "bad_headers" => format!("{fix} --set headers='{{}}'"),
         "bad_time" => {

@@ -63,6 +63,7 @@ tenant  Tenants of this installation; for its administrator
   show = getTenant  One tenant
   create = createTenant  Add a tenant
     <name>  1 to 63 characters of a-z, 0-9 and -; it never changes
+    pii <allow|FILE|JSON>  Personal data in its published events: allow, or a policy (test it: oncebox pii test)
   change = changeTenant  Give a tenant another title, or state its policy for personal data in published events
     pii <allow|FILE|JSON>  allow, or a policy (test it: oncebox pii test)
   pii = changeTenant  Set the policy for personal data in published events

@@ -223,7 +223,7 @@ actions! {
     REVOKE_TOKEN = "revoke-token" (revoke) Admin Delete "/v1/tokens/{id}" "" First Back;
 
     // The box.
-    CREATE_TENANT = "create-tenant" (create_tenant, create_tenant_about) Box Post "/v1/tenants" "name! title pii" First Back;
+    CREATE_TENANT = "create-tenant" (create_tenant, create_tenant_about) Box Post "/v1/tenants" "name! title pii!" First Back;
     CHANGE_TENANT = "change-tenant" (change) Box Patch "/v1/tenants/{name}" "title pii" Change Back;
     SUSPEND_TENANT = "suspend-tenant" (suspend_tenant) Box Post "/v1/tenants/{name}/suspend" "" First Back;
     RESUME_TENANT = "resume-tenant" (resume) Box Post "/v1/tenants/{name}/resume" "" No Back;

@@ -25,7 +25,7 @@ pub const DISABLED_AFTER: Duration = Duration::from_hours(5 * 24);
 /// After this time without an attempt, [`DISABLED_AFTER`] starts anew: the service was off, or the clock was set.
 pub const UNSEEN_AFTER: Duration = Duration::from_hours(2 * 24);
 /// The longest wait between two probes of the breaker. It is short, because new events wait for the probe.
-const MAX_BREAKER_WAIT: Duration = Duration::from_mins(5);
+pub const MAX_BREAKER_WAIT: Duration = Duration::from_mins(5);
 /// The shortest wait after a 429 with `Retry-After`. A 429 is not counted, so `Retry-After: 0` would never end.
 const MIN_ASKED_WAIT: Duration = Duration::from_secs(1);
 /// The shortest wait after a 429 without `Retry-After`.

@@ -1,12 +1,14 @@
-//! What a pull consumer reports about a leased event, and what follows.
+//! What a pull consumer reports about a leased event, and what follows for the delivery and for its subscription.
 //!
 //! Not here: who has the lease, which is SQL (`store::consuming`).
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use crate::base::clock::Timestamp;
 use crate::model::delivery::{Jitter, Schedule};
-use crate::model::failure::{Next, Verdict};
+use crate::model::failure::{MAX_BREAKER_WAIT, NewHold, Next, Streak, Verdict};
+use crate::model::hold::HoldReason;
 use crate::model::outcome::AttemptClass;
 
 /// Allowed lease times. A shorter lease may end while an answer is on its way. With a longer one, an event of a crashed
@@ -27,6 +29,13 @@ pub enum LeaseOutcome {
         /// Whether it counts towards giving up. An event that is returned untouched does not count.
         counted: bool,
     },
+    /// The consumer cannot work now, perhaps because its database is away: other events would fail as well.
+    Away {
+        /// Why, in the consumer's words.
+        reason: String,
+        /// When the consumer wants the event again; `None`: by the schedule.
+        wait: Option<Duration>,
+    },
     /// It failed, and a retry cannot succeed.
     Refused {
         /// Why, in the consumer's words.
@@ -34,37 +43,94 @@ pub enum LeaseOutcome {
     },
 }
 
-/// Decides what follows a report of a consumer, or of a target that has accepted a delivery. `park_after`: failures after
-/// which it is parked, if its lane parks. There is never a hold: a consumer decides itself when it takes more, and a target
-/// that accepts deliveries is called.
+/// The limits of a delivery that is leased.
+#[derive(Clone, Copy, Debug)]
+pub struct LeaseRules<'a> {
+    /// Waits, and the number of counted attempts.
+    pub schedule: &'a Schedule,
+    /// Failures after which it is parked, if its lane parks.
+    pub park_after: Option<u32>,
+    /// Failures in a row after which its subscription is held; 0: never.
+    pub breaker_after: u32,
+}
+
+/// What the transaction knows about a leased delivery and its subscription before a report.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LeaseFacts {
+    /// Counted failures of this run.
+    pub counted_failures: u32,
+    /// The subscription's consecutive failures.
+    pub streak: Streak,
+    /// If the subscription has a `breaker` hold: how many of its probes have failed.
+    pub breaker_probe: Option<u32>,
+    /// Whether it was leased in spite of the hold.
+    pub is_probe: bool,
+    /// Whether another one has succeeded since this one failed.
+    pub only_this_one_fails: bool,
+    /// Believed time.
+    pub now: Timestamp,
+}
+
+/// Decides what follows a report of a consumer, or of a target that has accepted a delivery. The hold that may follow is
+/// for consumers: a target that accepts deliveries is called.
+///
+/// A subscription is held as one that is called would be: when the consumer says that it cannot work, and after failures
+/// in a row of several deliveries. Then one event at a time is leased as a probe, until one succeeds.
 pub fn judge_lease(
     outcome: &LeaseOutcome,
-    counted_failures: u32,
-    (schedule, park_after): (&Schedule, Option<u32>),
+    facts: &LeaseFacts,
+    rules: &LeaseRules<'_>,
     jitter: Jitter,
 ) -> Verdict {
-    let failures = counted_failures.saturating_add(1);
+    let LeaseRules { schedule, park_after, breaker_after } = *rules;
+    let failures = facts.counted_failures.saturating_add(1);
     let step = || jitter.lengthen(schedule.wait_after(failures));
+    let uncounted = |wait: Option<Duration>, hold: Option<NewHold>| Verdict {
+        class: AttemptClass::Transient,
+        counted: false,
+        next: Next::Retry(wait.unwrap_or_else(step)),
+        hold,
+        is_alone: false,
+    };
+    let breaker = |failed: u32| {
+        let wait = schedule.wait_after(failed.saturating_add(1)).min(MAX_BREAKER_WAIT);
+        let at = facts.now.plus(jitter.lengthen(wait));
+        NewHold::Probe { reason: HoldReason::Breaker, at, failed }
+    };
+    // A failed probe lengthens the hold. What was leased before the hold says nothing new.
+    let away = || match facts.breaker_probe {
+        Some(failed) => facts.is_probe.then(|| breaker(failed.saturating_add(1))),
+        None => (!facts.only_this_one_fails).then(|| breaker(0)),
+    };
     let (class, counted, next) = match outcome {
         LeaseOutcome::Done => (AttemptClass::Success, false, Next::Complete),
         LeaseOutcome::Refused { reason } => {
             (AttemptClass::Validation, true, Next::GiveUp(reason.clone()))
         }
-        LeaseOutcome::Failed { reason, counted: true, .. } if schedule.gives_up(failures) => {
+        LeaseOutcome::Away { wait, .. } => return uncounted(*wait, away()),
+        LeaseOutcome::Failed { wait, counted: false, .. } => return uncounted(*wait, None),
+        LeaseOutcome::Failed { wait, .. } if facts.is_probe && facts.breaker_probe.is_some() => {
+            return uncounted(*wait, away());
+        }
+        LeaseOutcome::Failed { reason, .. } if schedule.gives_up(failures) => {
             let why = format!("given up after {failures} attempts; the last: {reason}");
             (AttemptClass::Transient, true, Next::GiveUp(why))
         }
-        LeaseOutcome::Failed { reason, counted: true, .. }
-            if park_after.is_some_and(|most| failures >= most) =>
-        {
+        LeaseOutcome::Failed { reason, .. } if park_after.is_some_and(|most| failures >= most) => {
             let why = format!("failed {failures} times; the last: {reason}");
             (AttemptClass::Transient, true, Next::Park(why))
         }
-        LeaseOutcome::Failed { wait, counted, .. } => {
-            (AttemptClass::Transient, *counted, Next::Retry(wait.unwrap_or_else(step)))
+        LeaseOutcome::Failed { wait, .. } => {
+            (AttemptClass::Transient, true, Next::Retry(wait.unwrap_or_else(step)))
         }
     };
-    Verdict { class, counted, next, hold: None, is_alone: false }
+    // The breaker is for several failing deliveries. A single one already waits by its own schedule.
+    let opens = class == AttemptClass::Transient
+        && breaker_after > 0
+        && facts.streak.and(class).count >= breaker_after
+        && facts.streak.count > facts.counted_failures
+        && facts.breaker_probe.is_none();
+    Verdict { class, counted, next, hold: opens.then(|| breaker(0)), is_alone: false }
 }
 
 impl LeaseOutcome {
@@ -72,7 +138,9 @@ impl LeaseOutcome {
     pub fn failed_reason(&self) -> Option<&str> {
         match self {
             Self::Done => None,
-            Self::Failed { reason, .. } | Self::Refused { reason } => Some(reason),
+            Self::Failed { reason, .. } | Self::Away { reason, .. } | Self::Refused { reason } => {
+                Some(reason)
+            }
         }
     }
 }
@@ -82,10 +150,64 @@ mod tests {
     use super::*;
 
     fn next(outcome: &LeaseOutcome, counted_failures: u32) -> (bool, Next) {
-        let (schedule, jitter) = (Schedule::default(), Jitter::default());
-        let Verdict { counted, next, .. } =
-            judge_lease(outcome, counted_failures, (&schedule, None), jitter);
-        (counted, next)
+        let verdict = judged(outcome, &LeaseFacts { counted_failures, ..LeaseFacts::default() });
+        assert_eq!(verdict.hold, None);
+        (verdict.counted, verdict.next)
+    }
+
+    fn judged(outcome: &LeaseOutcome, facts: &LeaseFacts) -> Verdict {
+        let schedule = Schedule::default();
+        let rules = LeaseRules { schedule: &schedule, park_after: None, breaker_after: 10 };
+        judge_lease(outcome, facts, &rules, Jitter::default())
+    }
+
+    fn breaker(secs: i64, failed: u32) -> NewHold {
+        let at = Timestamp::from_secs(secs);
+        NewHold::Probe { reason: HoldReason::Breaker, at, failed }
+    }
+
+    #[test]
+    fn a_consumer_that_cannot_work_is_held_and_probed_and_no_event_is_counted() {
+        let away = LeaseOutcome::Away { reason: "no database".into(), wait: None };
+        let facts = LeaseFacts { now: Timestamp::from_secs(1000), ..LeaseFacts::default() };
+        let first = judged(&away, &facts);
+        assert_eq!((first.counted, first.hold), (false, Some(breaker(1005, 0))));
+        // It was leased before the hold.
+        let held = LeaseFacts { breaker_probe: Some(0), ..facts };
+        assert_eq!(judged(&away, &held).hold, None);
+        let probe = LeaseFacts { is_probe: true, ..held };
+        let second = judged(&away, &probe);
+        assert_eq!((second.counted, second.hold), (false, Some(breaker(1030, 1))));
+        let failed = LeaseOutcome::Failed { reason: "no".into(), wait: None, counted: true };
+        let second = judged(&failed, &probe);
+        assert_eq!((second.counted, second.hold), (false, Some(breaker(1030, 1))));
+        // Others pass: it is about this event.
+        let alone = LeaseFacts { only_this_one_fails: true, ..facts };
+        let alone = judged(&away, &alone);
+        assert_eq!((alone.counted, alone.hold), (false, None));
+        // The time that the consumer asks for is for this event.
+        let wait = Some(Duration::from_hours(1));
+        let asked = judged(&LeaseOutcome::Away { reason: "later".into(), wait }, &facts);
+        assert_eq!(
+            (asked.next, asked.hold),
+            (Next::Retry(Duration::from_hours(1)), Some(breaker(1005, 0)))
+        );
+    }
+
+    #[test]
+    fn failures_in_a_row_of_several_events_are_a_hold() {
+        let failed = LeaseOutcome::Failed { reason: "no".into(), wait: None, counted: true };
+        let of = |count: u32, counted_failures: u32| {
+            let streak = Streak { class: Some(AttemptClass::Transient), count };
+            let now = Timestamp::from_secs(1000);
+            let facts = LeaseFacts { counted_failures, streak, now, ..LeaseFacts::default() };
+            judged(&failed, &facts)
+        };
+        assert_eq!(of(8, 0).hold, None);
+        let tenth = of(9, 0);
+        assert_eq!((tenth.counted, tenth.hold), (true, Some(breaker(1005, 0))));
+        // All ten were of this event.
+        assert_eq!(of(9, 9).hold, None);
     }
 
     #[test]

@@ -145,6 +145,27 @@ impl Event {
         self
     }
 
+    /// Sends it although an earlier event of its lane is a dead letter. In `oncebox.db` and in files with the column
+    /// `exclude_failed`.
+    pub fn exclude_failed(mut self) -> Self {
+        self.new.order.exclude_failed = true;
+        self
+    }
+
+    /// Sets the funnel point at which the [`funnel_value`](Self::funnel_value) counts; without it, it counts at every
+    /// point. In `oncebox.db` and in files with the column `funnel_point`.
+    pub fn funnel_point(mut self, point: impl Into<String>) -> Self {
+        self.new.order.funnel_point = Some(point.into());
+        self
+    }
+
+    /// Sets what the aggregate's id is an id of, if several event types change the same thing. In `oncebox.db` and in files
+    /// with the column `entity_type`.
+    pub fn entity_type(mut self, kind: impl Into<String>) -> Self {
+        self.new.order.entity_type = Some(kind.into());
+        self
+    }
+
     /// Sets the funnel value: of events with the same value, one at a time is in flight at subscriptions with a
     /// `funnel_point`.
     pub fn funnel_value(mut self, value: impl Into<String>) -> Self {

@@ -3,7 +3,7 @@
 //! Nothing is routed here. The service finds a row of its own file by `routed_at IS NULL`.
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{Connection, OptionalExtension, Result};
+use rusqlite::{Connection, OptionalExtension, Result, ToSql};
 use serde_json::{Map, Value};
 
 use crate::base::clock::Timestamp;
@@ -28,7 +28,10 @@ CREATE TABLE IF NOT EXISTS outbox (
   not_before      INTEGER,
   ordering_key    TEXT,
   guaranteed_order INTEGER,
+  exclude_failed  INTEGER,
+  funnel_point    TEXT,
   funnel_value    TEXT,
+  entity_type     TEXT,
   parent_key      TEXT,
   -- hard or soft.
   parent_binding  TEXT,
@@ -49,9 +52,9 @@ const APPEND: &str = "
            (tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id, target,
             payload, payload_seq, content_type, occurred_at, not_before, ordering_key, process_id, trace_id,
             max_attempts, custom_data, headers, guaranteed_order, funnel_value, parent_seq, parent_binding,
-            own)
+            exclude_failed, funnel_point, entity_type, own)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, coalesce(?18, '{}'),
-            ?19, ?20, ?21, ?22, 1)
+            ?19, ?20, ?21, ?22, ?23, ?24, ?25, 1)
         ON CONFLICT (tenant, source_system, idempotency_key) DO NOTHING
  RETURNING id";
 
@@ -72,6 +75,16 @@ const APPEND_TO_ERP: &str = "
             content_type, headers, occurred_at, not_before, ordering_key, process_id, max_attempts, custom_data,
             guaranteed_order, funnel_value, parent_key, parent_binding)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)
+        ON CONFLICT (source_system, idempotency_key) DO NOTHING
+ RETURNING id";
+
+// As APPEND_TO_ERP, with the columns that a file of an earlier version lacks.
+const APPEND_TO_ERP_WITH_ORDER: &str = "
+    INSERT INTO outbox
+           (source_system, idempotency_key, event_type, aggregate_type, aggregate_id, target, payload,
+            content_type, headers, occurred_at, not_before, ordering_key, process_id, max_attempts, custom_data,
+            guaranteed_order, funnel_value, parent_key, parent_binding, exclude_failed, funnel_point, entity_type)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)
         ON CONFLICT (source_system, idempotency_key) DO NOTHING
  RETURNING id";
 
@@ -154,6 +167,9 @@ fn append_to_oncebox(conn: &Connection, new: &NewEvent) -> Result<Option<Row>> {
         new.order.funnel_value,
         parent,
         new.order.parent_binding.map(Binding::as_str),
+        new.order.exclude_failed,
+        new.order.funnel_point,
+        new.order.entity_type,
     ];
     let id = conn.prepare_cached(APPEND)?.query_row(params, |row| row.get(0)).optional()?;
     match id {
@@ -187,34 +203,49 @@ fn append_to_erp(conn: &Connection, new: &NewEvent, traceparent: Option<&str>) -
         new.headers.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
     headers.extend(traceparent.map(|text| ("traceparent".to_owned(), text.into())));
     let headers = (!headers.is_empty()).then(|| Value::Object(headers).to_string());
-    let params = rusqlite::params![
-        new.source_system,
-        new.idempotency_key,
-        new.event_type,
-        new.aggregate_type,
-        new.aggregate_id,
-        new.target,
-        payload(new),
-        new.content_type,
-        headers,
-        new.occurred_at.map(Timestamp::ms),
-        new.not_before.map(Timestamp::ms),
-        new.ordering_key,
-        new.process_id,
-        new.max_attempts,
-        new.custom_data,
-        new.order.guaranteed,
-        new.order.funnel_value,
-        new.order.parent_key,
-        new.order.parent_binding.map(Binding::as_str),
+    let has_new_columns = new.order.exclude_failed
+        || new.order.funnel_point.is_some()
+        || new.order.entity_type.is_some();
+    let content = payload(new);
+    let occurred_at = new.occurred_at.map(Timestamp::ms);
+    let not_before = new.not_before.map(Timestamp::ms);
+    let binding = new.order.parent_binding.map(Binding::as_str);
+    let common: [&dyn ToSql; 19] = [
+        &new.source_system,
+        &new.idempotency_key,
+        &new.event_type,
+        &new.aggregate_type,
+        &new.aggregate_id,
+        &new.target,
+        &content,
+        &new.content_type,
+        &headers,
+        &occurred_at,
+        &not_before,
+        &new.ordering_key,
+        &new.process_id,
+        &new.max_attempts,
+        &new.custom_data,
+        &new.order.guaranteed,
+        &new.order.funnel_value,
+        &new.order.parent_key,
+        &binding,
     ];
+    let more: [&dyn ToSql; 3] =
+        [&new.order.exclude_failed, &new.order.funnel_point, &new.order.entity_type];
+    let (sql, more) = if has_new_columns {
+        (APPEND_TO_ERP_WITH_ORDER, &more[..])
+    } else {
+        (APPEND_TO_ERP, &[][..])
+    };
+    let params: Vec<&dyn ToSql> = common.iter().chain(more).copied().collect();
     let row = |row: &rusqlite::Row<'_>, already_there, differs| {
         let id: i64 = row.get(0)?;
         Ok(Row { id: id.to_string(), already_there, differs, is_quarantined: false })
     };
     let appended = conn
-        .prepare_cached(APPEND_TO_ERP)?
-        .query_row(params, |inserted| row(inserted, false, false))
+        .prepare_cached(sql)?
+        .query_row(&params[..], |inserted| row(inserted, false, false))
         .optional()?;
     if let Some(appended) = appended {
         return Ok(appended);

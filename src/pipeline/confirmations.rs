@@ -103,7 +103,9 @@ impl Confirmations {
 
     /// Removes the event's sealed data, and what the policy's detectors find, from the reason of a report.
     pub fn cleaned(&self, held: &Held, mut outcome: LeaseOutcome) -> Result<LeaseOutcome> {
-        if let LeaseOutcome::Failed { reason, .. } | LeaseOutcome::Refused { reason } = &mut outcome
+        if let LeaseOutcome::Failed { reason, .. }
+        | LeaseOutcome::Away { reason, .. }
+        | LeaseOutcome::Refused { reason } = &mut outcome
         {
             let of = (held.tenant.as_str(), held.event_id.as_str());
             let outgoing =
@@ -154,12 +156,22 @@ impl Confirmations {
         held: &Held,
         outcome: &LeaseOutcome,
     ) -> Result<Settlement> {
-        let Rules { schedule, park_after, .. } = self.rules(tx, held.subscription)?;
+        let Rules { schedule, park_after, breaker_after, .. } =
+            self.rules(tx, held.subscription)?;
         let (now, wall) = (self.clock.now(), self.clock.wall());
         let (subscription, url) = (held.subscription, String::new());
         let own = subscriptions::routes(tx)?.get(subscription);
         let latest_only = own.is_some_and(|found| found.new.order.latest_only);
-        let target = Consumer { subscription, url, schedule, park_after, latest_only, now, wall };
+        let target = Consumer {
+            subscription,
+            url,
+            schedule,
+            park_after,
+            breaker_after,
+            latest_only,
+            now,
+            wall,
+        };
         confirmations::settle(tx, held, &target, outcome, &*self.draw)
     }
 

@@ -15,7 +15,7 @@ use crate::privacy::policy::Refused;
 use crate::privacy::{NotAdmitted, Privacy};
 use crate::store::idempotency_keys::{self, Idempotency, Seen};
 use crate::store::matching::Matches;
-use crate::store::outbox::{self, Inserted};
+use crate::store::outbox::{self, Inserted, UNUSABLE};
 use crate::store::outbox_relay::MISFIT;
 use crate::store::tx::ReadTx;
 use crate::store::{outbox_routing, subscriptions};
@@ -23,8 +23,16 @@ use crate::store::{outbox_routing, subscriptions};
 /// Whether the tenant has a source of this name.
 pub type IsSource = fn(&ReadTx<'_>, &str, &str) -> Result<bool>;
 
-/// Why events of a request do not fit their types, by their place in it.
-type Misfits = BTreeMap<usize, String>;
+/// Why events of a request are quarantined, by their place in it: code and reason.
+type Misfits = BTreeMap<usize, (&'static str, String)>;
+
+/// The events of one request.
+pub struct NewEvents {
+    /// Each has passed [`NewEvent::check`].
+    pub events: Vec<NewEvent>,
+    /// Why they are stored quarantined, if their publisher found them unusable.
+    pub quarantine: Option<String>,
+}
 
 /// A stored event, as its publisher sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,7 +142,7 @@ impl Publish {
     pub fn publish(
         &self,
         tenant: String,
-        mut events: Vec<NewEvent>,
+        NewEvents { mut events, quarantine }: NewEvents,
         idempotency: Option<Idempotency>,
         encode: Encode,
         done: impl FnOnce(Outcome) + Send + 'static,
@@ -142,21 +150,17 @@ impl Publish {
         let clock = self.clock.clone();
         let counts = Arc::clone(&self.counts);
         let (sql_rows, is_source) = (self.sql_rows.clone(), self.is_source);
-        let misfits = match self.misfits(&events) {
+        let prepared = match quarantine {
+            Some(why) => self.withheld(&mut events, &why),
+            None => self.admitted(&mut events),
+        };
+        let misfits = match prepared {
             Ok(misfits) => misfits,
             Err(outcome) => {
                 outcome.count(&tenant, &counts);
                 return done(outcome);
             }
         };
-        if let Err(not) = self.privacy.admit(&mut events) {
-            let outcome = match not {
-                NotAdmitted::Refused { event, why } => Outcome::Refused { event, why },
-                NotAdmitted::Failed(error) => Outcome::Failed(error),
-            };
-            outcome.count(&tenant, &counts);
-            return done(outcome);
-        }
         let is_guaranteed = events.iter().any(|event| event.order.guaranteed);
         self.source_marks.wait(Some(&tenant), || is_guaranteed || self.is_ordered(&tenant));
         let of = tenant.clone();
@@ -208,6 +212,32 @@ impl Publish {
         self.store.read(|tx| subscriptions::has_order(tx, Some(tenant))).unwrap_or(false)
     }
 
+    /// Applies the policy on personal data to usable events, and finds those that do not fit their types.
+    fn admitted(&self, events: &mut [NewEvent]) -> std::result::Result<Misfits, Outcome> {
+        let misfits = self.misfits(events)?;
+        self.privacy.admit(events).map_err(|not| match not {
+            NotAdmitted::Refused { event, why } => Outcome::Refused { event, why },
+            NotAdmitted::Failed(error) => Outcome::Failed(error),
+        })?;
+        Ok(misfits)
+    }
+
+    /// Prepares events that their publisher found unusable: under a policy on personal data their content is left out.
+    fn withheld(
+        &self,
+        events: &mut [NewEvent],
+        why: &str,
+    ) -> std::result::Result<Misfits, Outcome> {
+        let mut reasons = Misfits::new();
+        for (n, event) in events.iter_mut().enumerate() {
+            let withheld = self.privacy.withhold(std::mem::take(event), why.to_owned());
+            let (kept, why) = withheld.map_err(Outcome::Failed)?;
+            *event = kept;
+            reasons.insert(n, (UNUSABLE, why));
+        }
+        Ok(reasons)
+    }
+
     /// The events that do not fit their types and are quarantined, each with the reason. The error is that of an event
     /// that is rejected.
     fn misfits(&self, events: &[NewEvent]) -> std::result::Result<Misfits, Outcome> {
@@ -220,7 +250,7 @@ impl Publish {
                 }
                 Some(Misfit { why, on_invalid: OnInvalid::Quarantine }) => {
                     let why = self.privacy.sanitize(&new.tenant, &why).map_err(Outcome::Failed)?;
-                    misfits.insert(event, why);
+                    misfits.insert(event, (MISFIT, why));
                 }
             }
         }
@@ -303,7 +333,7 @@ fn store_all(
             id::webhook_id(&event.tenant, &event.source_system, &event.idempotency_key);
         let stored = match misfits.get(&n) {
             None => admit(tx, event, now)?,
-            Some(why) => outbox::insert_quarantined(tx, event, (MISFIT, why), now)?,
+            Some((code, why)) => outbox::insert_quarantined(tx, event, (code, why), now)?,
         };
         published.push(match stored {
             Inserted::First { status, in_doubt } => Published {

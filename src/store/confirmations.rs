@@ -7,9 +7,9 @@
 use crate::base::id::Draw;
 use crate::model::delivery::{Attempt, State};
 use crate::model::failure::{Next, Settlement};
-use crate::model::lease::LeaseOutcome;
+use crate::model::lease::{LeaseFacts, LeaseOutcome};
 use crate::model::outcome::AttemptClass;
-use crate::store::consuming::{self, Consumer};
+use crate::store::consuming::{self, Consumer, Judged};
 use crate::store::leases::Held;
 use crate::store::prelude::*;
 use crate::store::{attempts, settlement};
@@ -50,8 +50,12 @@ pub fn settle(
     outcome: &LeaseOutcome,
     draw: &dyn Draw,
 ) -> Result<Settlement> {
-    let settlement = consuming::settlement_of(held, target, (target.wall, None), outcome, draw);
-    consuming::store(tx, held, &settlement, false)?;
+    let facts = LeaseFacts { counted_failures: held.counted_failures, ..LeaseFacts::default() };
+    // The target has accepted the delivery, so that no hold follows.
+    let judged = consuming::judged(held, target, (target.wall, None), (outcome, &facts), draw);
+    let judged = Judged { hold: None, ..judged };
+    consuming::store(tx, held, &judged, false)?;
+    let settlement = judged.settlement;
     if target.latest_only && settlement.next == Next::Complete {
         settlement::skip_older(tx, held.delivery, target.now)?;
     }
@@ -62,7 +66,7 @@ pub fn settle(
 pub fn is_repeated(tx: &ReadTx<'_>, held: &Held, outcome: &LeaseOutcome) -> Result<bool> {
     let class = match outcome {
         LeaseOutcome::Done => return Ok(held.state == State::Completed),
-        LeaseOutcome::Failed { .. } => AttemptClass::Transient,
+        LeaseOutcome::Failed { .. } | LeaseOutcome::Away { .. } => AttemptClass::Transient,
         LeaseOutcome::Refused { .. } => AttemptClass::Validation,
     };
     let stands = matches!(held.state, State::Pending | State::DeadLetter | State::Parked);

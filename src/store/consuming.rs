@@ -10,14 +10,14 @@ use crate::base::id::{self, Draw};
 use crate::guard::Savepoint;
 use crate::model::delivery::{Attempt, Jitter, Schedule, State};
 use crate::model::event::Tried;
-use crate::model::failure::{Next, Settlement, Verdict};
-use crate::model::hold::HoldReason;
-use crate::model::lease::{LeaseOutcome, judge_lease};
+use crate::model::failure::{NewHold, Next, Settlement, Verdict};
+use crate::model::hold::{Hold, HoldReason, gate};
+use crate::model::lease::{LeaseFacts, LeaseOutcome, LeaseRules, judge_lease};
 use crate::store::column::Millis;
 use crate::store::leases::{self, Held};
 use crate::store::prelude::*;
 use crate::store::settlement::{note_attempt, note_failure, refresh};
-use crate::store::{attempts, holds, lanes, settlement, subscriptions, superseded};
+use crate::store::{attempts, failures, holds, lanes, settlement, subscriptions, superseded};
 
 /// The failure code of a failure that a consumer reports.
 const CODE: &str = "consumer";
@@ -25,6 +25,12 @@ const CODE: &str = "consumer";
 const UNCONFIRMED: &str = "unconfirmed";
 /// The failure reason of an expired lease.
 const EXPIRED: &str = "lease expired";
+
+/// A report as it is stored: the attempt and what follows for the delivery, and the hold that follows.
+pub(super) struct Judged {
+    pub(super) settlement: Settlement,
+    pub(super) hold: Option<NewHold>,
+}
 
 /// A consumer's request for deliveries.
 #[derive(Clone, Debug)]
@@ -63,6 +69,8 @@ pub struct Consumer {
     pub schedule: Schedule,
     /// Counted failures after which a delivery in a lane is parked.
     pub park_after: Option<u32>,
+    /// Failures in a row after which the subscription is held; 0: never.
+    pub breaker_after: u32,
     /// Whether older deliveries about the entity of a completed one are superfluous.
     pub latest_only: bool,
     /// Schedule time.
@@ -101,18 +109,22 @@ impl From<ReportResult> for Settled {
     }
 }
 
-/// Leases due deliveries to a consumer, oldest first; none if the subscription is held or deleted.
+/// Leases due deliveries to a consumer, oldest first; none if the subscription is held or deleted. When a hold is to be
+/// probed, one is leased, and no other while that lease lasts.
 pub fn take(tx: &WriteTx<'_>, take: &Take) -> Result<Vec<Leased>> {
     let Take { subscription, most, bytes_most, lease, until, now } = take;
     let Some(found) = subscriptions::routes(tx)?.get(*subscription) else { return Ok(Vec::new()) };
     // Consumers fetch, so that a site without a line to the outside holds nothing of theirs.
-    let mut holds = holds::of(tx, *subscription)?.into_iter();
-    if holds.any(|hold| hold.reason != HoldReason::Offline) {
+    let mut holds = holds::of(tx, *subscription)?;
+    holds.retain(|hold| hold.reason != HoldReason::Offline);
+    let gate = gate(&holds);
+    if !gate.is_open(*now) {
         return Ok(Vec::new());
     }
+    let most = if gate.is_probe() { 1 } else { *most };
     let (mut bytes, mut leased) = (0_u64, Vec::new());
     let is_latest_only = found.new.order.latest_only;
-    for candidate in leases::due_with_size(tx, *subscription, *now, *most)? {
+    for candidate in leases::due_with_size(tx, *subscription, *now, most)? {
         if is_latest_only && superseded::skip_if_newer(tx, candidate.delivery, *now)? {
             continue;
         }
@@ -126,6 +138,10 @@ pub fn take(tx: &WriteTx<'_>, take: &Take) -> Result<Vec<Leased>> {
             refresh(tx, held.origin, Tried::default(), *now)?;
         }
         leased.push(Leased { delivery, attempt: candidate.attempt_count.saturating_add(1) });
+    }
+    let probed = holds.into_iter().filter(|hold| hold.probe_at.is_some() && !leased.is_empty());
+    for hold in probed {
+        holds::put(tx, *subscription, &Hold { probe_at: Some(*until), ..hold })?;
     }
     Ok(leased)
 }
@@ -153,8 +169,10 @@ pub fn settle(
             _ => return Ok(ReportResult::Refused(why_not(&held, own)).into()),
         }
         let began = of_lease(lease, &held, consumer.wall);
-        let settlement = settlement_of(&held, consumer, began, outcome, draw);
-        store(tx, &held, &settlement, false)?;
+        let facts = lease_facts(tx, &held, consumer, (began.0, outcome))?;
+        let judged = judged(&held, consumer, began, (outcome, &facts), draw);
+        store(tx, &held, &judged, false)?;
+        let settlement = judged.settlement;
         if consumer.latest_only && settlement.next == Next::Complete {
             settlement::skip_older(tx, delivery, consumer.now)?;
         }
@@ -232,9 +250,10 @@ pub fn expire(
     let outcome = LeaseOutcome::Failed { reason: EXPIRED.to_owned(), wait: None, counted: true };
     let lease = held.owner.clone().unwrap_or_default();
     let began = of_lease(&lease, &held, consumer.wall);
-    let settlement = settlement_of(&held, consumer, began, &outcome, draw);
-    store(tx, &held, &settlement, true)?;
-    Ok(Some(settlement))
+    let facts = lease_facts(tx, &held, consumer, (began.0, &outcome))?;
+    let judged = judged(&held, consumer, began, (&outcome, &facts), draw);
+    store(tx, &held, &judged, true)?;
+    Ok(Some(judged.settlement))
 }
 
 /// The span id of a lease's attempt, derived from the lease.
@@ -248,23 +267,54 @@ fn of_lease(lease: &str, held: &Held, wall: Timestamp) -> (Timestamp, Option<Str
     (id::made_at(lease).unwrap_or(wall), Some(span(lease, held.delivery)))
 }
 
-pub(super) fn settlement_of(
+/// What the judgement of a report needs to know. A hold is asked for only after a failure.
+fn lease_facts(
+    tx: &WriteTx<'_>,
+    held: &Held,
+    consumer: &Consumer,
+    (leased_at, outcome): (Timestamp, &LeaseOutcome),
+) -> Result<LeaseFacts> {
+    let (counted_failures, now) = (held.counted_failures, consumer.now);
+    let known = LeaseFacts { counted_failures, now, ..LeaseFacts::default() };
+    if !matches!(outcome, LeaseOutcome::Failed { counted: true, .. } | LeaseOutcome::Away { .. }) {
+        return Ok(known);
+    }
+    let seq = held.subscription;
+    let noted = tx.noted_attempts(seq);
+    let stored = subscriptions::by_seq(tx, seq)?;
+    let streak = noted.streak.or_else(|| stored.as_ref().map(|found| found.streak));
+    let passed_at =
+        noted.last_success_at.or_else(|| stored.and_then(|found| found.last_success_at));
+    let failure = failures::of(tx, held.delivery)?.filter(|found| found.resolved_at.is_none());
+    let holds = holds::of(tx, seq)?;
+    let breaker = holds.iter().find(|hold| hold.reason == HoldReason::Breaker);
+    Ok(LeaseFacts {
+        streak: streak.unwrap_or_default(),
+        breaker_probe: breaker.map(|hold| hold.probe_no),
+        is_probe: breaker.is_some_and(|hold| leased_at >= hold.since),
+        only_this_one_fails: failure.zip(passed_at).is_some_and(|(failed, at)| at > failed.last_at),
+        ..known
+    })
+}
+
+pub(super) fn judged(
     held: &Held,
     consumer: &Consumer,
     (started_at, span): (Timestamp, Option<String>),
-    outcome: &LeaseOutcome,
+    (outcome, facts): (&LeaseOutcome, &LeaseFacts),
     draw: &dyn Draw,
-) -> Settlement {
-    let Consumer { subscription, url, schedule, park_after, now, wall, .. } = consumer;
+) -> Judged {
+    let Consumer { subscription, url, schedule, park_after, breaker_after, now, wall, .. } =
+        consumer;
     // The schema limits an event's max_attempts, so this does not fail.
     let own = held.max_attempts.and_then(|most| schedule.clone().with_max_attempts(most).ok());
     let schedule = own.as_ref().unwrap_or(schedule);
     let park_after = park_after.filter(|_| held.lane.is_some());
-    let rules = (schedule, park_after);
-    let Verdict { class, counted, next, .. } =
-        judge_lease(outcome, held.counted_failures, rules, Jitter::new(draw));
+    let rules = LeaseRules { schedule, park_after, breaker_after: *breaker_after };
+    let Verdict { class, counted, next, hold, .. } =
+        judge_lease(outcome, facts, &rules, Jitter::new(draw));
     let took = wall.since(started_at);
-    Settlement {
+    let settlement = Settlement {
         delivery: held.delivery,
         subscription: *subscription,
         run_no: held.run_no,
@@ -284,14 +334,15 @@ pub(super) fn settlement_of(
         is_alone: false,
         next,
         now: *now,
-    }
+    };
+    Judged { settlement, hold }
 }
 
 /// Stores a report of a consumer, or a confirmation of a target. `keep`: a late report under the lease is still accepted.
 pub(super) fn store(
     tx: &WriteTx<'_>,
     held: &Held,
-    settlement: &Settlement,
+    Judged { settlement, hold }: &Judged,
     keep: bool,
 ) -> Result<()> {
     let Settlement { delivery, subscription, attempt, next, now, .. } = settlement;
@@ -329,8 +380,16 @@ pub(super) fn store(
         tx.ring(*subscription);
         lanes::ring_funnels(tx)?;
     }
-    // A delivery that a consumer hands back without trying it has not failed.
-    if !attempt.class.is_success() && !attempt.counted {
+    let is_success = attempt.class.is_success();
+    if is_success && !is_confirmation && holds::is_held(tx, *subscription)? {
+        settlement::end_holds(tx, *subscription, held.origin, attempt.finished_at)?;
+        // What it held back waits in requests of consumers.
+        tx.ring(*subscription);
+    }
+    if hold.is_some() {
+        settlement::hold(tx, settlement, held.origin, hold.as_ref())?;
+    } else if !is_success && !attempt.counted {
+        // A delivery that a consumer hands back without trying it has not failed.
         return Ok(());
     }
     let before = held.attempt_count.saturating_sub(u32::from(!is_attempt));

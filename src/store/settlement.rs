@@ -15,8 +15,7 @@ use crate::model::escalation::{Class, NewEscalation};
 use crate::model::event::{NewEvent, Tried};
 use crate::model::external_call::CallState;
 use crate::model::failure::{
-    AttemptReport, ESCALATED_AT, Facts, NewHold, Next, Settlement, Streak, UNSEEN_AFTER, Verdict,
-    judge,
+    AttemptReport, ESCALATED_AT, Facts, NewHold, Next, Settlement, Streak, UNSEEN_AFTER, judge,
 };
 use crate::model::hold::{Hold, HoldReason};
 use crate::model::operational::Kind;
@@ -74,7 +73,7 @@ pub fn settle(tx: &WriteTx<'_>, report: &AttemptReport) -> Result<Option<Settlem
     if is_success {
         end_holds(tx, *subscription, before.origin, attempt.finished_at)?;
     } else {
-        hold(tx, report, before.origin, &verdict)?;
+        hold(tx, &settlement, before.origin, verdict.hold.as_ref())?;
     }
     done(next_due);
     Ok(Some(settlement))
@@ -237,17 +236,22 @@ pub(super) fn note_failure(
     }
 }
 
-/// Puts the hold that the verdict demands.
-fn hold(tx: &WriteTx<'_>, report: &AttemptReport, origin: Origin, verdict: &Verdict) -> Result<()> {
-    let Some(new) = &verdict.hold else { return Ok(()) };
-    let (seq, at) = (report.subscription, report.attempt.finished_at);
-    let target = (seq, report.delivery);
-    let detail = report.attempt.failed_reason.clone().unwrap_or_default();
+/// Puts the hold that follows an attempt.
+pub(super) fn hold(
+    tx: &WriteTx<'_>,
+    settlement: &Settlement,
+    origin: Origin,
+    new: Option<&NewHold>,
+) -> Result<()> {
+    let Some(new) = new else { return Ok(()) };
+    let Settlement { subscription: seq, delivery, attempt, now: since, .. } = settlement;
+    let (seq, since, at) = (*seq, *since, attempt.finished_at);
+    let target = (seq, *delivery);
+    let detail = attempt.failed_reason.clone().unwrap_or_default();
     let standing = |reason| -> Result<Option<Hold>> {
         Ok(holds::of(tx, seq)?.into_iter().find(|hold| hold.reason == reason))
     };
     let stands = |reason| -> Result<bool> { Ok(standing(reason)?.is_some()) };
-    let since = report.now;
     let by = Some(origin);
     let put = |reason| HoldChange { subscription: seq, reason, since, detail: &detail, by, at };
     match new {
@@ -297,7 +301,12 @@ pub fn end_over(tx: &WriteTx<'_>, (now, at): (Timestamp, Timestamp), limit: u32)
 }
 
 /// Ends the holds that end with a success, and their escalations. The audit events name Oncebox as the actor.
-fn end_holds(tx: &WriteTx<'_>, seq: SubscriptionSeq, origin: Origin, at: Timestamp) -> Result<()> {
+pub(super) fn end_holds(
+    tx: &WriteTx<'_>,
+    seq: SubscriptionSeq,
+    origin: Origin,
+    at: Timestamp,
+) -> Result<()> {
     if !holds::is_held(tx, seq)? {
         return Ok(());
     }

@@ -5,8 +5,9 @@ use crate::rig::prelude::*;
 #[test]
 fn a_tenant_is_made_given_a_token_suspended_and_resumed() {
     let rig = Rig::new();
-    rig.run(&["tenant", "create", "acme", "--title", "Acme Ltd"]).ends(0, &["--tenant acme"]);
-    assert_eq!(rig.run(&["tenant", "create", "acme"]).code, 5);
+    rig.run(&["tenant", "create", "acme", "--title", "Acme Ltd", "--pii", "allow"])
+        .ends(0, &["--tenant acme"]);
+    assert_eq!(rig.run(&["tenant", "create", "acme", "--pii", "allow"]).code, 5);
     let token = rig.run(&["token", "create", "x", "--role", "admin", "--tenant", "acme"]);
     assert!(token.code == 0 && token.err.contains("--tenant acme"), "{token:?}");
     let file = rig.file("acme.token", &token.out);

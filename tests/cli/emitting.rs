@@ -61,23 +61,65 @@ fn equal_lines_are_events_of_their_own_unless_a_key_says_otherwise() {
     assert_eq!(rig.items(&["event", "list"]).len(), 6);
 }
 
+/// Lines that are no usable events, with the reason that is given for each.
+const BAD: [(&str, &str); 6] = [
+    ("{\"event_type\":", "EOF while parsing"),
+    ("{\"payload\":1}", "missing field `event_type`"),
+    ("{\"event_type\":\"\",\"payload\":1}", "event_type has 0 characters"),
+    ("{\"event_type\":\"a\",\"payload\":1,\"pay\":2}", "The body is not"),
+    ("{\"event_type\":\"a\",\"payload\":1,\"parent_key\":\"none\"}", "cannot be stored"),
+    ("{\"event_type\":\"a\",\"payload\":1,\"source_system\":\"sql\"}", "sql"),
+];
+
+/// Twelve good lines, a bad one as line 13, and eight good ones.
+fn with_bad_line(bad: &str) -> String {
+    format!("{}{bad}\n{}", lines(0..12), lines(12..20))
+}
+
 #[test]
-fn a_bad_line_is_named_and_its_batch_is_not_stored() {
+fn a_bad_line_is_quarantined_with_its_reason_and_stops_no_other() {
     let rig = Rig::new();
-    for (bad, why) in [
-        ("{\"event_type\":", "line 14: EOF while parsing"),
-        ("{\"payload\":1}", "line 14: missing field `event_type`"),
-        ("{\"event_type\":\"\",\"payload\":1}", "line 14: event_type has 0 characters"),
-        ("{\"event_type\":\"a\",\"payload\":1,\"pay\":2}", "line 14: The body is not"),
-    ] {
-        let input = format!("{}\n{bad}\n{}", lines(0..12), lines(12..20));
+    for (bad, why) in BAD {
+        let input = with_bad_line(bad);
         let ran = rig.run_with(&["emit", "--batch", "10"], &input);
-        assert_eq!((ran.code, &*ran.out), (65, ""), "{ran:?}");
-        assert!(ran.err.starts_with(&format!("oncebox: {why}")), "{}", ran.err);
-        assert!(ran.err.contains("Nothing of its batch was stored (lines 11 to "), "{}", ran.err);
-        assert!(ran.err.contains("Before that: 10 events: "), "{}", ran.err);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        ran.warns(&["line 13: ", why, "It is quarantined as "]);
+        ran.prints(&["21 events: ", "1 quarantined"]);
+        // The same input again finds every line known.
+        let again = rig.run_with(&["emit", "--batch", "10"], &input);
+        again.prints(&["21 events: 0 stored, 21 known before"]);
     }
-    assert_eq!(rig.items(&["event", "list"]).len(), 10);
+    let quarantined = rig.items(&["event", "list", "--status", "quarantined"]);
+    assert_eq!(quarantined.len(), BAD.len());
+    let id = quarantined.iter().find(|event| event["event_type"] == "a").unwrap()["id"].as_str();
+    shows(&rig.ok(&["event", "show", id.unwrap()]), &["line 13 of oncebox emit: "]);
+}
+
+#[test]
+fn a_bad_line_is_set_aside_in_a_file() {
+    let rig = Rig::new();
+    let path = rig.dir.path().join("rejected.ndjson");
+    let file = path.to_str().unwrap();
+    for (bad, why) in BAD {
+        let ran = rig.run_with(&["emit", "--batch", "10", "--rejected", file], &with_bad_line(bad));
+        assert_eq!(ran.code, 0, "{ran:?}");
+        ran.warns(&["line 13: ", why, "It was appended to ", file]);
+        ran.prints(&["20 events: ", "; 1 lines rejected"]);
+    }
+    let kept = fs::read_to_string(&path).unwrap();
+    assert_eq!(kept.lines().collect::<Vec<_>>(), BAD.map(|(bad, _)| bad));
+    assert!(rig.items(&["event", "list", "--status", "quarantined"]).is_empty());
+    rig.run_with(&["emit", "--rejected", "/none/such"], "").ends(1, &["/none/such cannot be"]);
+}
+
+#[test]
+fn a_token_that_may_not_publish_quarantines_nothing() {
+    let rig = Rig::new();
+    let made = rig.json(&["token", "create", "reader", "--role", "read"]);
+    rig.file("admin.token", &format!("{}\n", made["token"].as_str().unwrap()));
+    let ran = rig.run_with(&["emit", "--batch", "10"], &with_bad_line("{"));
+    ran.fails(&["Nothing of its batch was stored (lines 1 to 10)", "Nothing was stored before"]);
+    rig.run_with(&["emit"], "{").fails(&["line 1: ", "It cannot be quarantined: ", "--rejected"]);
 }
 
 #[test]
@@ -118,12 +160,13 @@ fn a_service_that_restarts_meanwhile_is_waited_for() {
 }
 
 #[test]
-fn an_input_without_an_event_is_said_to_hold_none() {
+fn an_input_without_an_event_is_silent() {
     let rig = Rig::new();
     for args in [&["emit"][..], &["emit", "--json"]] {
-        let ran = rig.run_with(args, "\n \n");
-        assert_eq!((ran.code, ran.out.as_str()), (0, ""), "{ran:?}");
-        assert!(ran.err.contains("The input has no events"), "{ran:?}");
+        for input in ["", "\n \n"] {
+            let ran = rig.run_with(args, input);
+            assert_eq!((ran.code, &*ran.out, &*ran.err), (0, "", ""));
+        }
     }
 }
 

@@ -120,7 +120,7 @@ fn a_named_token_s_tenant_is_posted_to_and_a_suspended_one_is_said() {
     let rig = Rig::new();
     let create = ["provider", "create", "shop", "--scheme", "shopify", "--pii", "allow"];
     rig.ok(&[&create[..], &["--generate-secret"]].concat());
-    rig.ok(&["tenant", "create", "acme"]);
+    rig.ok(&["tenant", "create", "acme", "--pii", "allow"]);
     let file = rig.dir.path().join("acme.token");
     let path = file.to_str().unwrap();
     let token = ["token", "create", "acme", "--role", "admin", "--tenant", "acme", "--out", path];

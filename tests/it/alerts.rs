@@ -186,6 +186,33 @@ fn one_is_told_again_until_somebody_has_seen_it() {
     assert_eq!(told(&receiver)[2], "resolved backup.old erp");
 }
 
+/// "resolved" is good news: a delivery that was given up is none.
+#[test]
+fn that_a_given_up_delivery_fails_no_more_is_told_when_no_dead_letter_is_left() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    let _watched = watch_upkeep(&rig);
+    channel(&rig, "webhook", &receiver, &json!({}));
+    let of = "subscription:erp";
+    raise(&rig, "delivery.failing", of);
+    until_told(&receiver, &["raised delivery.failing subscription:erp"]);
+    resolve(&rig, of);
+    raise(&rig, "delivery.dead_lettered", of);
+    let dead = "raised delivery.dead_lettered subscription:erp";
+    until_told(&receiver, &["raised delivery.failing subscription:erp", dead]);
+    let_upkeep_look(&rig);
+    assert_eq!(receiver.count(), 2);
+    resolve(&rig, of);
+    until("both ends are told", || receiver.count() == 3);
+    let last = told(&receiver).remove(2);
+    for class in ["delivery.failing", "delivery.dead_lettered"] {
+        assert!(last.contains(&format!("resolved {class} {of}")), "{last}");
+    }
+    let body: Value = serde_json::from_slice(&receiver.seen()[2].body).unwrap();
+    has(&body, &json!({ "severity": "info" }));
+    assert_eq!(body["alerts"][0]["severity"], "info");
+}
+
 #[test]
 fn in_quiet_hours_only_critical_ones_are_told_and_the_rest_waits() {
     let (mut rig, receiver) = (Rig::new(), Receiver::new());

@@ -363,7 +363,7 @@ impl World {
             }
             "create-tenant" => ("/tenants", vec![name]),
             tenant if tenant.ends_with("-tenant") => {
-                self.post("/v1/tenants", &json!({ "name": action }));
+                self.post("/v1/tenants", &json!({ "name": action, "pii": "allow" }));
                 if action == "resume-tenant" {
                     self.post(&format!("/v1/tenants/{action}/suspend"), &Value::Null);
                 }

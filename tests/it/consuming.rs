@@ -62,6 +62,78 @@ fn expired(rig: &Rig, span: Duration) {
     rig.becomes("SELECT count(*) FROM deliveries WHERE state = 'leased'", "0");
 }
 
+/// The reasons of the holds of the subscription.
+fn held(rig: &Rig) -> Value {
+    rig.get("/v1/subscriptions/erp")["holds"].clone()
+}
+
+#[test]
+fn a_consumer_that_cannot_work_is_held_and_probed_until_it_can() {
+    let (rig, _) = pulling(&json!({}));
+    for _ in 0..3 {
+        rig.publish_type("a");
+    }
+    let away = json!({ "away": true, "reason": "no database" });
+    let first = next(&rig, "").remove(0);
+    let answer = nack(&rig, &first, &away);
+    has(&answer, &json!({ "status": 200, "state": "pending" }));
+    let asked = rig.get("/v1/consumers/erp/next?max=10");
+    assert_eq!((&asked["items"], &asked["held"]), (&json!([]), &json!("breaker")));
+    has(&held(&rig)[0], &json!({ "reason": "breaker", "probe_no": 0, "detail": "no database" }));
+    assert_eq!(rig.one("SELECT class FROM escalations"), "subscription.breaker");
+    // One event at a time, and another one than before.
+    rig.advance(secs(10));
+    let probe = next(&rig, "?max=10");
+    assert_eq!(probe.len(), 1);
+    assert_eq!(probe[0]["delivery"], "dlv_2");
+    assert!(next(&rig, "?max=10").is_empty());
+    nack(&rig, &probe[0], &json!({ "reason": "still none" }));
+    has(&held(&rig)[0], &json!({ "probe_no": 1, "detail": "still none" }));
+    assert!(next(&rig, "?max=10").is_empty());
+    rig.advance(secs(60));
+    let probe = next(&rig, "?max=10");
+    assert_eq!(probe.len(), 1);
+    ack(&rig, &probe[0]);
+    assert_eq!(held(&rig), json!([]));
+    assert_eq!(next(&rig, "?max=10").len(), 2);
+    // Nothing was counted, and it is over.
+    assert_eq!(rig.one("SELECT sum(counted_failures) FROM deliveries"), "0");
+    assert_eq!(rig.one("SELECT count(*) FROM escalations WHERE resolved_at IS NULL"), "0");
+    rig.post(
+        "/v1/consumers/erp/nack",
+        &json!({ "items": [merged(shown(&first), &json!({ "away": true, "dead": true }))] }),
+    )
+    .is(422);
+}
+
+#[test]
+fn a_request_that_waits_gets_the_probe_when_it_is_due() {
+    let (rig, item) = leased();
+    nack(&rig, &item, &json!({ "away": true }));
+    thread::scope(|scope| {
+        let asked = scope.spawn(|| next(&rig, "?wait=30"));
+        until("it waits", || waiting(&rig) == 1);
+        rig.advance(secs(10));
+        assert_eq!(asked.join().unwrap().len(), 1);
+    });
+}
+
+#[test]
+fn failures_of_several_events_in_a_row_hold_the_subscription() {
+    let (rig, _) = pulling(&json!({ "policy": { "breaker_after": 3 } }));
+    for _ in 0..4 {
+        rig.publish_type("a");
+    }
+    for n in 1..=3 {
+        assert_eq!(held(&rig), json!([]), "{n}");
+        let item = next(&rig, "").remove(0);
+        nack(&rig, &item, &json!({ "reason": "no database" }));
+    }
+    has(&held(&rig)[0], &json!({ "reason": "breaker" }));
+    assert!(next(&rig, "").is_empty());
+    assert_eq!(rig.one("SELECT sum(counted_failures) FROM deliveries"), "3");
+}
+
 #[test]
 fn an_event_is_leased_with_all_that_a_request_with_it_would_have() {
     let (rig, secret) = pulling(&json!({ "headers": { "X-Shop": "north" } }));

@@ -137,6 +137,49 @@ fn an_event_appended_to_an_erps_own_file_is_known_by_the_same_webhook_id() {
     rig.settle();
 }
 
+/// The fields of order are the same on every way in.
+#[test]
+fn all_fields_of_order_arrive_from_both_kinds_of_files() {
+    let event = |key: &str| {
+        invoice(1)
+            .key(key)
+            .guaranteed_order()
+            .exclude_failed()
+            .funnel_point("sap")
+            .funnel_value("7")
+            .entity_type("document")
+    };
+    let fields = "SELECT exclude_failed || '/' || funnel_point || '/' || funnel_value || '/' || entity_type FROM outbox";
+    let (_dir, mut erp) = erp();
+    let tx = begin(&mut erp);
+    outbox::append(&tx, event("1")).unwrap();
+    tx.commit().unwrap();
+    assert_eq!(one::<String>(&erp, fields), "1/sap/7/document");
+
+    let rig = Rig::new();
+    let mut own = open(&rig.home().join("erp.db"));
+    own.run("PRAGMA journal_mode = WAL");
+    own.run(outbox::TABLE);
+    let tx = begin(&mut own);
+    outbox::append(&tx, event("1").source_system("erp")).unwrap();
+    tx.commit().unwrap();
+    rig.source("erp", "sqlite", &json!({ "path": rig.home().join("erp.db") }));
+    rig.becomes(fields, "1/sap/7/document");
+
+    // A file that was made before it had these columns takes all other events.
+    let mut older = Connection::open_in_memory().unwrap();
+    let columns = ["exclude_failed  INTEGER,", "funnel_point    TEXT,", "entity_type     TEXT,"];
+    let table = columns.iter().fold(outbox::TABLE.to_owned(), |table, column| {
+        assert!(table.contains(column), "{column}");
+        table.replace(column, "")
+    });
+    older.run(&table);
+    let tx = begin(&mut older);
+    outbox::append(&tx, invoice(1).guaranteed_order().funnel_value("7")).unwrap();
+    let refused = outbox::append(&tx, event("2")).unwrap_err().to_string();
+    shows(&refused, &["no column named exclude_failed"]);
+}
+
 fn ship(tx: &Transaction<'_>, event: &str) -> Result<(), SqlError> {
     tx.execute("INSERT INTO shipments VALUES (?1)", [event]).map(drop)
 }

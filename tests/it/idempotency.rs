@@ -67,6 +67,38 @@ fn a_key_is_for_one_request_to_one_route() {
 }
 
 #[test]
+fn a_change_and_a_deletion_are_done_once_under_their_keys() {
+    let rig = Rig::new();
+    rig.pull("erp", &json!({}));
+    let bearer = format!("Bearer {}", rig.token);
+    let ask = |method: &str, path: &str, key: &str, body: &str| {
+        let fields = [("Authorization", bearer.as_str()), ("Idempotency-Key", key)];
+        rig.send(method, path, &fields, body.as_bytes())
+    };
+    let path = "/v1/subscriptions/erp";
+    let first = ask("PATCH", path, "change", r#"{"event_types":["a.*"]}"#).is(200);
+    // Somebody else has changed it meanwhile: the repeated request neither changes it back nor tells of that.
+    ask("PATCH", path, "another", r#"{"event_types":["b.*"]}"#).is(200);
+    let again = ask("PATCH", path, "change", r#"{"event_types":["a.*"]}"#).is(200);
+    assert_eq!(again.field("idempotency-replayed"), Some("true"));
+    assert_eq!(again.json(), first.json());
+    assert_eq!(rig.get(path)["event_types"], json!(["b.*"]));
+    ask("PATCH", path, "change", r#"{"event_types":["c.*"]}"#).is(422);
+    ask("DELETE", path, "change", "").is(422);
+    ask("DELETE", path, "delete", "").is(204);
+    let again = ask("DELETE", path, "delete", "").is(204);
+    assert_eq!(
+        (again.field("idempotency-replayed"), &*again.message.body),
+        (Some("true"), &b""[..])
+    );
+    ask("DELETE", path, "other", "").is(404);
+    let key = "event-type";
+    ask("PUT", "/v1/event-types/a", key, r#"{"schema":{}}"#);
+    let again = ask("PUT", "/v1/event-types/a", key, r#"{"schema":{}}"#);
+    assert_eq!(again.field("idempotency-replayed"), Some("true"));
+}
+
+#[test]
 fn what_is_refused_does_not_use_up_its_key_and_a_key_is_forgotten_after_a_day() {
     let rig = Rig::new();
     send(&rig, "/v1/subscriptions/erp/pause", KEY, "").is(404);

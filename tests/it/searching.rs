@@ -33,6 +33,25 @@ fn invoice(number: &str, key: &str) -> Value {
 }
 
 #[test]
+fn a_plus_in_a_query_is_a_space() {
+    let rig = Rig::new();
+    for number in ["RE 4711", "RE+4711"] {
+        rig.post("/v1/events", &invoice(number, number)).is(201);
+    }
+    let of = |query: &str| -> Vec<String> {
+        let found = rig.items(&format!("/v1/events?{query}"));
+        found.iter().map(|event| event["aggregate_id"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(of("aggregate_id=RE+4711"), ["RE 4711"]);
+    assert_eq!(of("aggregate_id=RE%204711"), ["RE 4711"]);
+    assert_eq!(of("aggregate_id=RE%2B4711"), ["RE+4711"]);
+    // The sign of an offset is understood either way.
+    for since in ["2020-01-01T00:00:00%2B01:00", "2020-01-01T00:00:00+01:00"] {
+        assert_eq!(of(&format!("aggregate_id=RE+4711&since={since}")), ["RE 4711"]);
+    }
+}
+
+#[test]
 fn a_number_finds_an_event_by_its_aggregate_and_its_key_and_a_webhook_by_the_providers_id() {
     let (rig, receiver) = Rig::subscribed("shop-4711");
     let check = json!({ "token": { "header": "X-Token" } });

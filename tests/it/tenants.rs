@@ -46,13 +46,16 @@ fn kind(answer: &Answer) -> String {
 fn a_tenant_is_made_listed_and_given_another_title() {
     let rig = Rig::new();
     let body = json!({ "name": "acme", "title": "Acme Ltd" });
+    rig.post("/v1/tenants", &body).is(422).tells("Say what happens to personal data");
+    let body = merged(body, &json!({ "pii": "allow" }));
     let made = rig.post("/v1/tenants", &body).is(201).json();
     has(&made, &json!({ "name": "acme", "title": "Acme Ltd", "suspended_at": null }));
     rig.post("/v1/tenants", &body).is(409);
     assert_eq!(names(&rig), ["default", "acme"]);
     rig.patch("/v1/tenants/acme", &json!({ "title": "Acme plc" })).is(200);
     assert_eq!(rig.get("/v1/tenants/acme")["title"], "Acme plc");
-    for wrong in [json!({ "name": "Acme" }), json!({ "name": "b", "title": "x".repeat(201) })] {
+    let long = json!({ "name": "b", "title": "x".repeat(201), "pii": "allow" });
+    for wrong in [json!({ "name": "Acme", "pii": "allow" }), long] {
         rig.post("/v1/tenants", &wrong).is(422);
     }
     rig.patch("/v1/tenants/acme", &json!({ "name": "other" })).is(400);

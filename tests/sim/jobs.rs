@@ -300,6 +300,7 @@ fn end_wait(
         url: String::new(),
         schedule: rules.schedule.clone(),
         park_after: rules.park_after,
+        breaker_after: rules.breaker_after,
         latest_only: false,
         now,
         wall,

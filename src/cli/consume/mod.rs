@@ -38,7 +38,8 @@ lead to Oncebox's own secrets.
 
 Its exit code is the result:
   0   done
-  75  try again later; not counted as a failure
+  75  try again later, because it cannot work now, such as without its database: not counted as a failure, and the
+      subscription is held until a probe succeeds
   65  never: a dead letter
   any other, a signal, or the timeout: a failed attempt, tried again by the subscription's schedule
 

@@ -175,7 +175,7 @@ impl Outcome {
             item.insert("dead".to_owned(), true.into());
         }
         if self.is_later() {
-            item.insert("counted".to_owned(), false.into());
+            item.insert("away".to_owned(), true.into());
             if let Some(delay) = delay {
                 item.insert("delay".to_owned(), delay.into());
             }

@@ -1,9 +1,11 @@
 //! `oncebox emit`: publishes one event from flags, or many from lines of JSON.
 //!
-//! Not here: grouping lines into batches ([`batches`]), and sending a batch with retries ([`send`]).
+//! Not here: grouping lines into batches ([`batches`]), sending a batch with retries ([`send`]), and what becomes of a
+//! line that cannot be used ([`unusable`]).
 
 mod batches;
 mod send;
+mod unusable;
 
 use std::io::{BufRead, BufReader, IsTerminal};
 use std::path::PathBuf;
@@ -17,11 +19,13 @@ use crate::base::clock::span;
 use crate::base::id::{Draw, SystemDraw};
 use crate::cli::out::Progress;
 use crate::cli::prelude::*;
+use crate::cli::remote::Answer;
 use crate::cli::timeline::EVENTS;
 use crate::cli::verb::offline;
 
-use batches::{Batch, Batches};
-use send::{SendCounts, Sender};
+use batches::{BadLine, Batch, Batches, Line, Part};
+use send::{NotStored, SendCounts, Sender};
+use unusable::RejectedFile;
 
 const TABLE: &str = r#"
 emit = publishEvents  Publish events: one from flags, or many as lines of JSON
@@ -39,7 +43,9 @@ emit = publishEvents  Publish events: one from flags, or many as lines of JSON
     ordering_key <KEY>  Events with the same key are delivered in order
     guaranteed_order  Keep it in order even where the subscription keeps none
     exclude_failed  Send it although an earlier event of its lane is a dead letter
+    funnel_point <POINT>  The funnel point at which --funnel-value counts; every point if absent
     funnel_value <VALUE>  Of events with the same value, one at a time is in flight, at subscriptions with a funnel point
+    entity_type <TYPE>  What the aggregate's id is an id of, if several event types change the same thing
     parent_id <ID> not:parent_key  Its parent, by the parent's id
     parent_key <KEY>  Its parent, by the parent's key in the same source system
     parent_binding <hard|soft>  hard: the parent completes after this event, and is a dead letter if this is one [default: soft]
@@ -51,6 +57,9 @@ emit = publishEvents  Publish events: one from flags, or many as lines of JSON
     !*
     | Lines: one event a line, as POST /v1/events takes it:
     |   {"event_type":"invoice.paid","idempotency_key":"invoice.paid:4711","payload":{"id":4711}}
+    |
+    | A line that is no usable event stops nothing: it is stored quarantined with the reason (oncebox event list
+    | --status quarantined), or, with --rejected FILE, appended to that file. Each such line is named on stderr.
     |
     | The same input may be sent again and is stored once: an event with an idempotency_key for good, an event
     | without one for 24 hours, if the input and --batch are unchanged.
@@ -75,6 +84,9 @@ struct EmitArgs {
     /// Events in one request, 1 to 1000; all of them are stored or none
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
     batch: u16,
+    /// Append lines that are no usable events to this file, instead of storing them quarantined
+    #[arg(long, value_name = "FILE", conflicts_with = "event_type")]
+    rejected: Option<PathBuf>,
     /// How long to retry while the service restarts or its disk is full
     #[arg(long, value_name = "SPAN", default_value = "60s", value_parser = span)]
     retry_for: Duration,
@@ -91,7 +103,12 @@ fn single(call: &Call<'_>, remote: &Remote, retry_for: Duration) -> Done {
     let mut random = [0_u8; 32];
     SystemDraw::new().fill(&mut random);
     let batch = Batch::single(event, data_encoding::HEXLOWER.encode(&random));
-    let answer = Sender::new(remote, retry_for).send(&batch)?;
+    let answer = match Sender::new(remote, retry_for).send(&batch) {
+        Ok(answer) => answer,
+        Err(NotStored::Failed(failure)) => return Err(failure),
+        Err(NotStored::Line { why, .. }) => return Err(Failure::input(why)),
+        Err(NotStored::SomeLine) => return Err(Failure::input("the event was refused")),
+    };
     if remote.json() {
         return out::json(&answer.body);
     }
@@ -137,42 +154,116 @@ impl EmitArgs {
     }
 
     fn stream(&self, remote: &Remote, input: impl BufRead) -> Result<(), Failure> {
+        let rejected = self.rejected.as_deref().map(RejectedFile::open).transpose()?;
+        let sender = Sender::new(remote, self.retry_for);
+        let mut stream = Stream {
+            remote,
+            sender,
+            rejected,
+            sum: SendCounts::default(),
+            progress: Progress::new(),
+        };
         let mut batches = Batches::new(input, usize::from(self.batch));
-        let mut sender = Sender::new(remote, self.retry_for);
-        let mut sum = SendCounts::default();
-        let mut progress = Progress::new();
         let outcome = loop {
-            let batch = match batches.next() {
-                Ok(Some(batch)) => batch,
+            let handled = match batches.next() {
+                Ok(Some(Part::Batch(batch))) => stream.send(batch),
+                Ok(Some(Part::Bad(bad))) => stream.set_aside(&bad),
                 Ok(None) => break Ok(()),
-                Err(bad) => break Err(Failure::input(bad)),
+                Err(unreadable) => Err(Failure::input(unreadable)),
             };
-            match sender.send(&batch) {
-                Ok(answer) => {
-                    sum.add(&answer);
-                    progress.show(|| format!("{} events sent", sum.events));
-                    if remote.json() {
-                        out::json(&answer.body)?;
-                    }
-                }
-                Err(failure) => break Err(failure),
+            if handled.is_err() {
+                break handled;
             }
         };
-        progress.end();
-        let summary = sum.to_string();
-        if outcome.is_ok() && sum.events == 0 {
-            out::note("The input has no events: nothing was sent.");
-            return Ok(());
-        }
+        stream.progress.end();
+        let sum = stream.sum;
+        let is_empty = sum.events == 0 && sum.rejected == 0;
         match outcome {
+            // A relay runs whether there is something to send or not.
+            Ok(()) if is_empty => Ok(()),
             Ok(()) if remote.json() => {
-                out::note(summary);
+                out::note(sum);
                 Ok(())
             }
-            Ok(()) => out::line(summary),
-            Err(failure) if sum.events == 0 => Err(failure.and("Nothing was stored before that.")),
-            Err(failure) => Err(failure.and(format_args!("Before that: {summary}"))),
+            Ok(()) => out::line(sum),
+            Err(failure) if is_empty => Err(failure.and("Nothing was stored before that.")),
+            Err(failure) => Err(failure.and(format_args!("Before that: {sum}"))),
         }
+    }
+}
+
+/// The lines of an input on their way to the service.
+struct Stream<'a> {
+    remote: &'a Remote,
+    sender: Sender<'a>,
+    rejected: Option<RejectedFile>,
+    sum: SendCounts,
+    progress: Progress,
+}
+
+impl Stream<'_> {
+    /// Sends a batch. Lines that the service refuses are set aside, and the others are sent without them.
+    fn send(&mut self, batch: Batch) -> Result<(), Failure> {
+        let mut left = vec![batch];
+        while let Some(batch) = left.pop() {
+            match self.sender.send(&batch) {
+                Ok(answer) => self.stored(&answer)?,
+                Err(NotStored::Failed(failure)) => return Err(failure),
+                Err(NotStored::SomeLine) => {
+                    let (first, second) = batch.halves();
+                    left.extend(second);
+                    left.extend(first);
+                }
+                Err(NotStored::Line { index, why }) => {
+                    let (line, others) = batch.without(index);
+                    left.extend(others);
+                    if let Some(Line { number, text }) = line {
+                        self.set_aside(&BadLine { number, bytes: text.into_bytes(), why })?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a line that cannot be used into the file of rejected ones, or has it stored quarantined.
+    fn set_aside(&mut self, bad: &BadLine) -> Result<(), Failure> {
+        let (number, why) = (bad.number, bad.why.trim_end_matches('.'));
+        if let Some(file) = &mut self.rejected {
+            file.append(&bad.bytes)?;
+            self.sum.rejected += 1;
+            out::note(format_args!("line {number}: {why}. It was appended to {}.", file.shown()));
+            return Ok(());
+        }
+        let mut refused = None;
+        for batch in unusable::forms(bad) {
+            match self.sender.send(&batch) {
+                Ok(answer) => {
+                    let id = list(&answer.body, "events").first().map(|event| text(event, "id"));
+                    let id = id.unwrap_or_default();
+                    out::note(format_args!("line {number}: {why}. It is quarantined as {id}."));
+                    return self.stored(&answer);
+                }
+                Err(NotStored::Failed(failure)) => refused = Some(failure),
+                Err(NotStored::Line { why, .. }) => refused = Some(Failure::input(why)),
+                Err(NotStored::SomeLine) => {}
+            }
+        }
+        let failure = refused.unwrap_or_else(|| Failure::input("it was refused"));
+        let message =
+            format!("line {number}: {why}. It cannot be quarantined: {}", failure.message);
+        let advice = "With --rejected FILE such lines are set aside in a file.";
+        Err(Failure::new(failure.code, message).and(advice))
+    }
+
+    fn stored(&mut self, answer: &Answer) -> Result<(), Failure> {
+        self.sum.add(answer);
+        let events = self.sum.events;
+        self.progress.show(|| format!("{events} events sent"));
+        if self.remote.json() {
+            out::json(&answer.body)?;
+        }
+        Ok(())
     }
 }
 

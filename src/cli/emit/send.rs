@@ -2,6 +2,7 @@
 //!
 //! Retries are safe: the service recognizes the batch by its key, repeats its answer and stores nothing twice.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ pub(super) struct SendCounts {
     quarantined: usize,
     skipped: usize,
     in_doubt: usize,
+    /// Lines that were put into the file of rejected ones.
+    pub(super) rejected: usize,
 }
 
 impl SendCounts {
@@ -57,7 +60,7 @@ impl SendCounts {
 
 impl fmt::Display for SendCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { events, known, differing, quarantined, skipped, in_doubt } = self;
+        let Self { events, known, differing, quarantined, skipped, in_doubt, rejected } = self;
         write!(f, "{events} events: {} stored, {known} known before", events - known)?;
         if *differing > 0 {
             write!(f, " ({differing} with other content; the first content stays)")?;
@@ -74,6 +77,9 @@ impl fmt::Display for SendCounts {
         if *in_doubt > 0 {
             write!(f, "; {in_doubt} held since the restore: oncebox in-doubt list")?;
         }
+        if *rejected > 0 {
+            write!(f, "; {rejected} lines rejected")?;
+        }
         Ok(())
     }
 }
@@ -84,7 +90,7 @@ impl<'a> Sender<'a> {
     }
 
     /// Sends a batch until it is stored, and returns the answer.
-    pub(super) fn send(&mut self, batch: &Batch) -> Result<Answer, Failure> {
+    pub(super) fn send(&mut self, batch: &Batch) -> Result<Answer, NotStored> {
         let started = self.clock.monotonic();
         let mut wait = FIRST_WAIT;
         loop {
@@ -97,7 +103,7 @@ impl<'a> Sender<'a> {
                 }
                 Ok(answer) => return Err(self.refused(batch, &answer)),
                 Err(error @ CallError::Failed(..)) => (self.remote.unreachable(&error), None),
-                Err(error) => return Err(self.remote.unreachable(&error)),
+                Err(error) => return Err(NotStored::Failed(self.remote.unreachable(&error))),
             };
             let next = asked.unwrap_or(wait).clamp(FIRST_WAIT, MAX_WAIT);
             let passed = self.clock.monotonic().saturating_sub(started);
@@ -106,9 +112,9 @@ impl<'a> Sender<'a> {
                 let tenths = u64::try_from(passed.as_millis()).unwrap_or(u64::MAX) / 100;
                 let tried = humantime::format_duration(Duration::from_millis(tenths * 100));
                 let lines = batch.line_range();
-                return Err(
-                    failure.and(format_args!("Tried for {tried}; {lines} may be sent again."))
-                );
+                let failure =
+                    failure.and(format_args!("Tried for {tried}; {lines} may be sent again."));
+                return Err(NotStored::Failed(failure));
             }
             Stop::new().wait(next);
             wait = wait.saturating_mul(2).min(MAX_WAIT);
@@ -123,19 +129,51 @@ impl<'a> Sender<'a> {
         self.remote.exchange("POST", "/v1/events", headers, (batch.body.as_bytes(), TIMEOUT))
     }
 
-    /// The failure for a refusal that a retry would not change. Names the input line if the answer allows it.
-    fn refused(&self, batch: &Batch, answer: &Answer) -> Failure {
+    /// What a refusal that a retry would not change is about: one line, any of the lines, or all that is sent.
+    fn refused(&self, batch: &Batch, answer: &Answer) -> NotStored {
+        let detail = detail(answer);
+        if is_about_content(answer.status, &detail) && !batch.lines.is_empty() {
+            if let Some(Culprit { index, why }) = culprit(batch, &detail) {
+                return NotStored::Line { index, why: why.into_owned() };
+            }
+            return match batch.lines.as_slice() {
+                [_only] => NotStored::Line { index: 0, why: detail },
+                _ => NotStored::SomeLine,
+            };
+        }
         let failure = self.remote.refusal(answer);
-        if batch.lines.is_empty() {
-            return failure;
-        }
-        let stored = format!("Nothing of its batch was stored ({}).", batch.line_range());
-        match culprit(batch, &detail(answer)) {
-            Some((line, why)) => Failure::new(failure.code, format!("line {line}: {why} {stored}")),
-            None => failure.and(stored),
-        }
+        NotStored::Failed(if batch.lines.is_empty() {
+            failure
+        } else {
+            failure.and(format!("Nothing of its batch was stored ({}).", batch.line_range()))
+        })
     }
 }
+
+/// Why a batch was not stored.
+#[derive(Debug)]
+pub(super) enum NotStored {
+    /// One of its lines cannot be used.
+    Line {
+        /// Its index in the batch.
+        index: usize,
+        /// The service's reason.
+        why: String,
+    },
+    /// A line cannot be used, and the answer does not tell which, or all of them are too much together.
+    SomeLine,
+    /// Nothing can be sent now.
+    Failed(Failure),
+}
+
+/// Whether a refusal is about the events that were sent, so that others may be accepted. A token that may not publish
+/// for one source system may for others.
+fn is_about_content(status: u16, detail: &str) -> bool {
+    matches!(status, 400 | 413 | 422) || (status == 403 && detail.starts_with(OF_SOURCE_SYSTEM))
+}
+
+/// How the service begins the refusal of an event because of its source system.
+const OF_SOURCE_SYSTEM: &str = "Not allowed: ";
 
 /// Whether the answer to a publish is complete. After an incomplete one the batch is sent again.
 fn is_answer(answer: &Answer) -> bool {
@@ -147,35 +185,63 @@ fn is_temporary(status: u16) -> bool {
     matches!(status, 200..=299 | 408 | 409 | 429 | 502..=504 | 507)
 }
 
-/// The input line that a problem's detail is about. For a wrong value, the service names the event, counted from 0;
-/// for wrong JSON, it names the line of the body.
-fn culprit<'d>(batch: &Batch, detail: &'d str) -> Option<(u64, &'d str)> {
-    if let Some(rest) = detail.strip_prefix("Event ") {
-        let (number, why) = rest.split_once(" (counted from 0): ")?;
-        return Some((*batch.lines.get(number.parse::<usize>().ok()?)?, why));
-    }
-    if let [line] = batch.lines.as_slice() {
-        return Some((*line, detail));
-    }
-    let (_, position) = detail.rsplit_once(" at line ")?;
-    let (number, _) = position.split_once(' ')?;
-    Some((*batch.lines.get(number.parse::<usize>().ok()?.checked_sub(1)?)?, detail))
+/// The line that a refusal is about.
+#[derive(Debug, PartialEq, Eq)]
+struct Culprit<'d> {
+    /// Its index in the batch.
+    index: usize,
+    why: Cow<'d, str>,
+}
+
+/// The line that a problem's detail is about. For a wrong value, the service names the event, counted from 0; for wrong
+/// JSON, it names the line of the body.
+fn culprit<'d>(batch: &Batch, detail: &'d str) -> Option<Culprit<'d>> {
+    let named = detail.strip_prefix(OF_SOURCE_SYSTEM).unwrap_or(detail).strip_prefix("Event ");
+    let found = if let Some(rest) = named {
+        let (number, why) = rest.split_once(" (counted from 0)")?;
+        let why = why.trim_start_matches([':', ' ']).into();
+        Culprit { index: number.parse().ok()?, why }
+    } else {
+        let (why, position) = detail.rsplit_once(" at line ")?;
+        let (number, column) = position.split_once(' ')?;
+        // The line of the body would mislead beside the line of the input.
+        let why = format!("{why} at {column}").into();
+        Culprit { index: number.parse::<usize>().ok()?.checked_sub(1)?, why }
+    };
+    (found.index < batch.lines.len()).then_some(found)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::emit::batches::Line;
 
     #[test]
     fn a_refusal_leads_to_the_line_of_the_input() {
-        let batch = Batch { body: String::new(), key: String::new(), lines: vec![4, 7, 9] };
+        let line = |number| Line { number, text: "{}".to_owned() };
+        let batch = Batch::of(vec![line(4), line(7), line(9)]).unwrap();
+        let found = |detail| -> Option<(usize, String)> {
+            let found = culprit(&batch, detail)?;
+            Some((found.index, found.why.into_owned()))
+        };
+        let is = |index: usize, why: &str| Some((index, why.to_owned()));
         let value = "Event 1 (counted from 0): event_type has 0 characters.";
-        assert_eq!(culprit(&batch, value), Some((7, "event_type has 0 characters.")));
+        assert_eq!(found(value), is(1, "event_type has 0 characters."));
+        let parent = "Event 2 (counted from 0) cannot be stored: it has no parent.";
+        assert_eq!(found(parent), is(2, "cannot be stored: it has no parent."));
+        let source = "Not allowed: Event 0 (counted from 0): the source erp.";
+        assert_eq!(found(source), is(0, "the source erp."));
         let json =
             "The body is not an event or an array of events: unknown field `x` at line 3 column 9.";
-        assert_eq!(culprit(&batch, json).map(|(line, _)| line), Some(9));
-        assert_eq!(culprit(&batch, "The disk is full."), None);
-        let single = Batch { lines: vec![5], ..batch };
-        assert_eq!(culprit(&single, "a b"), Some((5, "a b")));
+        assert_eq!(found(json), is(2, &json.replace("at line 3 column", "at column")));
+        assert_eq!(found("The disk is full."), None);
+        assert_eq!(found("Event 3 (counted from 0): no such line."), None);
+    }
+
+    #[test]
+    fn a_token_that_may_not_publish_is_no_fault_of_a_line() {
+        assert!(is_about_content(422, "") && is_about_content(413, ""));
+        assert!(is_about_content(403, "Not allowed: the source erp."));
+        assert!(!is_about_content(403, "The token reads only.") && !is_about_content(401, ""));
     }
 }

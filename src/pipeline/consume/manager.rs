@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::base::id;
-use crate::model::hold::HoldReason;
+use crate::model::hold::{HoldReason, gate};
 use crate::model::lease::{LEASES, LeaseOutcome};
 use crate::model::subscription::Subscription;
 use crate::pipeline::consume::expiry::Expiry;
@@ -15,7 +15,7 @@ use crate::pipeline::destinations::{Destination, lease_time};
 use crate::pipeline::prelude::*;
 use crate::privacy::NOT_OPENED;
 use crate::store::consuming::{self, Leased, Take};
-use crate::store::{deliveries, subscriptions};
+use crate::store::{deliveries, holds, subscriptions};
 
 /// The longest sleep while a request waits or a lease is open: the clock may be set, a client may leave.
 const MAX_SLEEP: Duration = Duration::from_millis(250);
@@ -128,11 +128,7 @@ impl LeaseManager {
             Ok(destination) => destination,
             Err(reason) => return self.refuse(subscription, &reason),
         };
-        queue.held = destination.subscription.holds.first().map(|hold| hold.reason);
         queue.next_due = None;
-        if queue.held.is_some() {
-            return;
-        }
         let wanted =
             queue.waiters.iter().map(|waiter| waiter.request.most).fold(0, u32::saturating_add);
         let now = self.consume.clock.now();
@@ -141,9 +137,11 @@ impl LeaseManager {
                 deliveries::due(tx, subscription, (now, wanted.min(MAX_DUE)), &[], None)?;
             let due = due.len();
             let next = deliveries::next_due(tx, subscription, now)?;
-            Ok((u32::try_from(due).unwrap_or(u32::MAX), next))
+            let mut holds = holds::of(tx, subscription)?;
+            holds.retain(|hold| hold.reason != HoldReason::Offline);
+            Ok((u32::try_from(due).unwrap_or(u32::MAX), next, holds))
         });
-        let (mut due, next_due) = match looked {
+        let (mut due, next_due, holds) = match looked {
             Ok(looked) => looked,
             Err(error) => {
                 tracing::error!(%error, "what is due could not be read; it is tried again");
@@ -151,7 +149,15 @@ impl LeaseManager {
                 return;
             }
         };
-        queue.next_due = next_due;
+        let gate = gate(&holds);
+        queue.held = holds.first().map(|hold| hold.reason);
+        queue.next_due = gate.opens_at().filter(|at| *at > now).or(next_due);
+        if !gate.is_open(now) {
+            return;
+        }
+        if gate.is_probe() {
+            due = due.min(1);
+        }
         // Checked when it was stored.
         let span = lease_time(&destination.subscription.new.policy).unwrap_or(*LEASES.start());
         while due > 0 {

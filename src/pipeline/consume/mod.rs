@@ -13,7 +13,8 @@ use std::collections::BTreeSet;
 use crate::base::fair::{Fair, Payer};
 use crate::http::message::Response;
 use crate::http::service::Reply;
-use crate::model::delivery::{OutgoingRequest, Schedule};
+use crate::model::delivery::OutgoingRequest;
+use crate::model::failure::Rules;
 use crate::model::hold::HoldReason;
 use crate::model::lease::LeaseOutcome;
 use crate::model::subscription::Subscription;
@@ -218,8 +219,9 @@ impl Consume {
 
     /// Removes the event's sealed data, and what the policy's detectors find, from a report.
     fn cleaned(&self, subscription: &Subscription, mut report: Report) -> Result<Report> {
-        let (LeaseOutcome::Failed { reason, .. } | LeaseOutcome::Refused { reason }) =
-            &mut report.outcome
+        let (LeaseOutcome::Failed { reason, .. }
+        | LeaseOutcome::Away { reason, .. }
+        | LeaseOutcome::Refused { reason }) = &mut report.outcome
         else {
             return Ok(report);
         };
@@ -341,10 +343,12 @@ impl Consume {
     }
 
     fn consumer(&self, subscription: &Subscription) -> Consumer {
+        let Rules { schedule, breaker_after, .. } = self.rules(subscription);
         Consumer {
             subscription: subscription.seq,
             url: format!("pull:{}", subscription.new.name),
-            schedule: self.schedule(Some(subscription)),
+            schedule,
+            breaker_after,
             park_after: subscription.new.order.parks_after(),
             latest_only: subscription.new.order.latest_only,
             now: self.clock.now(),
@@ -352,10 +356,10 @@ impl Consume {
         }
     }
 
-    /// A subscription's retry schedule; that of the settings if its own can no longer be read.
-    fn schedule(&self, subscription: Option<&Subscription>) -> Schedule {
+    /// A subscription's rules; those of the settings if its own can no longer be read.
+    fn rules(&self, subscription: &Subscription) -> Rules {
         let defaults = &self.settings.get().delivery;
-        let own = subscription.and_then(|found| effective(&found.new, defaults).ok());
-        own.map_or_else(|| defaults.schedule(), |effective| effective.rules.schedule)
+        let default = || Rules { schedule: defaults.schedule(), ..Rules::default() };
+        effective(&subscription.new, defaults).map_or_else(|_unreadable| default(), |own| own.rules)
     }
 }

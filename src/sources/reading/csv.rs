@@ -1,7 +1,8 @@
 //! CSV (RFC 4180): a line of names, then lines of values; quotes are doubled inside quotes.
 //!
 //! The parser is our own and strict. With wrong quoting the values are not what the writer meant, and lenient parsers
-//! accept them silently.
+//! accept them silently. Ignored is what programs add without a value: a first line `sep=;`, rows of delimiters alone,
+//! and columns at the end that have neither a name nor a value.
 
 use std::collections::BTreeSet;
 
@@ -13,22 +14,35 @@ use crate::sources::reading::{FileRow, Position, Rows, too_long};
 
 pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>, String> {
     let mut records = Records { rest: text, delimiter: settings.delimiter, line: 1 };
-    let Some((_, names)) = records.next()? else { return Ok(Vec::new()) };
-    check_names(settings, &names)?;
+    records.take_delimiter_line();
+    let Some(Record { line, values: mut names, .. }) = records.next()? else {
+        return Ok(Vec::new());
+    };
+    let unnamed = names.iter().rev().take_while(|name| name.is_empty()).count();
+    names.truncate(names.len().saturating_sub(unnamed));
+    check_names(settings, records.delimiter, line, &names)?;
     let columns = Columns::of(settings, &names);
     let mut rows = Rows::default();
-    while let Some((line, values)) = records.next()? {
-        if values.len() != names.len() {
-            let (have, want) = (values.len(), names.len());
+    while let Some(Record { line, mut values, .. }) = records.next()? {
+        let has_surplus = values.iter().skip(names.len()).any(|value| !value.is_empty());
+        if values.len() < names.len() || has_surplus {
+            let have = values.len();
+            let want = names.len();
             return Err(format!("line {line}: it has {have} values, the line of names has {want}"));
         }
+        values.truncate(names.len());
         rows.push(FileRow { draft: columns.draft(&values), position: Position::Line(line) })?;
     }
     Ok(rows.rows)
 }
 
-fn check_names(settings: &FolderSettings, names: &[String]) -> Result<(), String> {
-    let first = |why: String| Err(format!("line 1: {why}"));
+fn check_names(
+    settings: &FolderSettings,
+    delimiter: char,
+    line: usize,
+    names: &[String],
+) -> Result<(), String> {
+    let first = |why: String| Err(format!("line {line}: {why}"));
     let mut before = BTreeSet::new();
     for (n, name) in names.iter().enumerate() {
         if name.is_empty() {
@@ -42,12 +56,11 @@ fn check_names(settings: &FolderSettings, names: &[String]) -> Result<(), String
         }
     }
     let other = [',', ';', '\t', '|'].into_iter().find(|other| {
-        *other != settings.delimiter && names.len() == 1 && names.iter().any(|n| n.contains(*other))
+        *other != delimiter && names.len() == 1 && names.iter().any(|n| n.contains(*other))
     });
     if let Some(other) = other {
-        let used = settings.delimiter;
         return first(format!(
-            "there is one column, with {other:?} in its name: set the delimiter of the source, which is {used:?}"
+            "there is one column, with {other:?} in its name: set the delimiter of the source, which is {delimiter:?}"
         ));
     }
     let missing = settings.fields.values().find(|wanted| !names.contains(wanted));
@@ -94,6 +107,15 @@ impl Columns {
     }
 }
 
+/// One row.
+struct Record {
+    /// The line it begins in.
+    line: usize,
+    values: Vec<String>,
+    /// Whether there is anything but delimiters; `""` is a value.
+    has_value: bool,
+}
+
 /// The unread rest of a file.
 struct Records<'a> {
     rest: &'a str,
@@ -102,31 +124,49 @@ struct Records<'a> {
 }
 
 impl Records<'_> {
-    /// The next record and the line it begins in; empty lines are skipped.
-    fn next(&mut self) -> Result<Option<(usize, Vec<String>)>, String> {
-        loop {
-            if self.rest.is_empty() {
-                return Ok(None);
-            }
-            let began = self.line;
-            let record = self.record()?;
-            if record.len() > 1 || record.iter().any(|value| !value.is_empty()) {
-                return Ok(Some((began, record)));
-            }
+    /// Takes a first line such as `sep=;`, which Excel reads and writes: it names the delimiter of this file.
+    fn take_delimiter_line(&mut self) {
+        let (line, _) = self.rest.split_once(['\r', '\n']).unwrap_or((self.rest, ""));
+        let Some((word, named)) = line.split_once('=') else { return };
+        let Some(delimiter) = named.chars().next() else { return };
+        let is_usable = delimiter.is_ascii() && delimiter != '"';
+        // A program that knows the line as a row ends it with the delimiters of the other columns.
+        let is_alone = named.chars().all(|c| c == delimiter);
+        if !word.eq_ignore_ascii_case("sep") || !is_usable || !is_alone {
+            return;
         }
+        self.delimiter = delimiter;
+        self.rest = self.rest.get(line.len()..).unwrap_or_default();
+        self.take();
     }
 
-    fn record(&mut self) -> Result<Vec<String>, String> {
+    /// The next row with a value.
+    fn next(&mut self) -> Result<Option<Record>, String> {
+        while !self.rest.is_empty() {
+            let record = self.record()?;
+            if record.has_value {
+                return Ok(Some(record));
+            }
+        }
+        Ok(None)
+    }
+
+    fn record(&mut self) -> Result<Record, String> {
+        let line = self.line;
         let mut values = Vec::new();
+        let mut has_value = false;
         loop {
             if values.len() >= MAX_COLUMNS {
                 return self.fault(&format!("it has more than {MAX_COLUMNS} columns"));
             }
-            values.push(if self.rest.starts_with('"') { self.quoted()? } else { self.bare()? });
+            let is_quoted = self.rest.starts_with('"');
+            let value = if is_quoted { self.quoted()? } else { self.bare()? };
+            has_value |= is_quoted || !value.is_empty();
+            values.push(value);
             match self.take() {
                 Some(c) if c == self.delimiter => {}
                 // The end of the line, or of the file.
-                Some(_) | None => return Ok(values),
+                Some(_) | None => return Ok(Record { line, values, has_value }),
             }
         }
     }

@@ -44,24 +44,22 @@ impl fmt::Display for Position {
     }
 }
 
-/// Reads the rows of a file; fails on the first error in it, with its position.
+/// Reads the rows of a file; fails on the first error in it, with its position. A file may have no rows.
 pub fn rows(settings: &FolderSettings, name: &str, bytes: &[u8]) -> Result<Vec<FileRow>, String> {
     let text = text(bytes)?;
-    let rows = match settings.format.of(name) {
-        Some(Format::Json) => json::rows(settings, text)?,
-        Some(Format::Ndjson) => json::line_rows(settings, text)?,
-        Some(Format::Csv) => csv::rows(settings, text)?,
-        Some(Format::Xml) => xml::rows(settings, text)?,
+    // Programs of DOS end a file with one of these marks, or with several.
+    let unmarked = text.trim_end_matches('\u{1a}');
+    match settings.format.of(name) {
+        Some(Format::Json) => json::rows(settings, unmarked),
+        Some(Format::Ndjson) => json::line_rows(settings, unmarked),
+        Some(Format::Csv) => csv::rows(settings, unmarked),
+        Some(Format::Xml) => xml::rows(settings, text),
         Some(Format::Auto) | None => {
             let why = "the ending of its name is none of .json, .ndjson, .csv and .xml: rename it, or set the \
                        format of the source";
-            return Err(why.to_owned());
+            Err(why.to_owned())
         }
-    };
-    if rows.is_empty() {
-        return Err("it contains no row".to_owned());
     }
-    Ok(rows)
 }
 
 /// The rows of a file while it is read, limited so that no file takes all the memory.
@@ -209,7 +207,6 @@ mod tests {
     fn wrong_json_is_refused_with_its_position() {
         refused(json!({}), "a.json", b"{\n\"a\":,}", "line 2");
         refused(json!({}), "a.json", b"[1]", "row 1: it is not an object");
-        refused(json!({}), "a.json", b"[]", "no row");
         let twice = br#"{"event_type":"a","payload":1,"payload":2}"#;
         refused(json!({}), "a.json", twice, "row 1: the name \"payload\" occurs twice");
         let mapped = json!({ "fields": { "event_type": "kind" } });
@@ -267,21 +264,82 @@ mod tests {
         refused(none(), "a.csv", b"a,b\n1,\"2\"x\n", "line 2: after a closing quote");
         refused(none(), "a.csv", b"a,b\n1,2\"x\n", "line 2: a quote in the middle");
         refused(none(), "a.csv", b"a,a\n1,2\n", "line 1: there are two columns named \"a\"");
-        refused(none(), "a.csv", b"a,\n1,2\n", "line 1: column 2 has no name");
+        refused(none(), "a.csv", b"a,,c\n1,,2\n", "line 1: column 2 has no name");
+        let surplus = "line 2: it has 2 values, the line of names has 1";
+        refused(none(), "a.csv", b"a,\n1,2\n", surplus);
+        refused(none(), "a.csv", b"a\n1,2\n", surplus);
+        refused(
+            none(),
+            "a.csv",
+            b"sep=;\na,b\n1,2\n",
+            "line 2: there is one column, with ',' in its name",
+        );
+        refused(none(), "a.csv", b"sep=;x\na\n1\n", "delimiter");
         refused(none(), "a.csv", b"a;b\n1;2\n", "delimiter");
         refused(none(), "a.csv", b"a,b\nx,Gr\xf6\xdfe\n", "line 2: the byte 0xF6 is not UTF-8");
         refused(none(), "a.csv", b"\xff\xfea\0", "UTF-16");
-        refused(none(), "a.csv", b"a,b\n", "no row");
         let long = format!("{}\n1\n", "n".repeat(201));
         refused(none(), "a.csv", long.as_bytes(), "has more than 200 characters");
         let wide = format!("a{}\n", ",a".repeat(1_000));
         refused(none(), "a.csv", wide.as_bytes(), "line 1: it has more than 1000 columns");
         let names: Vec<String> = (0..1_000).map(|n| format!("{n:0>200}")).collect();
         let large =
-            format!("{}\n{}", names.join(","), format!("{}\n", ",".repeat(999)).repeat(170));
+            format!("{}\n{}", names.join(","), format!("1{}\n", ",".repeat(999)).repeat(170));
         refused(none(), "a.csv", large.as_bytes(), "bytes as events");
         let many = format!("a\n{}", "1\n".repeat(MAX_FILE_ROWS + 1));
         refused(none(), "a.csv", many.as_bytes(), "at most 10000");
+    }
+
+    #[test]
+    fn what_programs_add_to_csv_without_a_value_is_no_row_and_no_column() {
+        let settings = settings(json!({ "defaults": { "event_type": "a" } }));
+        let payloads = |text: &str| -> Vec<String> {
+            let rows = rows(&settings, "a.csv", text.as_bytes()).unwrap();
+            rows.iter().map(|row| field(row, Field::Payload)).collect()
+        };
+        let one = [r#"{"a":"1","b":"2"}"#];
+        for text in [
+            "a,b\r\n1,2\r\n,\r\n,\r\n",
+            "a,b\n\n,,,\n1,2\n",
+            "sep=;\r\na;b\r\n1;2",
+            "SEP=|\ra|b\r1|2\r",
+            "sep=\t\na\tb\n1\t2",
+            "sep=;;\na;b\n1;2",
+            "\u{feff}sep=,\na,b\n1,2",
+            "a,b,\n1,2,\n",
+            "a,b,,\n1,2\n",
+            "a,b\n1,2,\n",
+            "\"a\",\"b\",\"\"\n\"1\",\"2\",\"\"\n",
+            "a,b\n1,2\n\u{1a}",
+            "a,b\n1,2\u{1a}\u{1a}",
+        ] {
+            assert_eq!(payloads(text), one, "{text:?}");
+        }
+        // The line is counted, and a quoted empty value is one.
+        let found = rows(&settings, "a.csv", b"sep=;\na;b\n;\n1;\"\"\n").unwrap();
+        assert_eq!(found[0].position, Position::Line(4));
+        assert_eq!(payloads("a\n\"\"\n\n1\n"), [r#"{"a":""}"#, r#"{"a":"1"}"#]);
+        // A name that only begins like the line of Excel.
+        assert_eq!(payloads("sep\n=\n"), [r#"{"sep":"="}"#]);
+    }
+
+    #[test]
+    fn a_file_without_rows_is_no_mistake() {
+        for (name, text) in [
+            ("a.json", "[]"),
+            ("a.ndjson", "\n"),
+            ("a.csv", "No;Kind\n"),
+            ("a.csv", "No;Kind\n;\n"),
+            ("a.csv", "\n"),
+            ("a.xml", "<Orders/>"),
+            ("a.xml", "<Orders>\n</Orders>"),
+        ] {
+            let settings = settings(
+                json!({ "row": "Orders/Order", "delimiter": ";", "fields": { "event_type": "Kind" } }),
+            );
+            assert_eq!(rows(&settings, name, text.as_bytes()), Ok(Vec::new()), "{text:?}");
+        }
+        refused(orders(), "a.xml", b"<Orders><order/></Orders>", "no element has the path");
     }
 
     const ORDERS: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
@@ -325,7 +383,7 @@ mod tests {
         );
         refused(orders(), "a.xml", b"<Orders><Order/>", "was it still being written?");
         let entity = "<Orders>\n<Order>&x;</Order></Orders>";
-        refused(orders(), "a.xml", entity.as_bytes(), "line 2: the entity &x; is not known");
+        refused(orders(), "a.xml", entity.as_bytes(), "line 2: it is not well-formed XML");
         let many = format!("<Orders><Order>{}</Order></Orders>", "<a/>".repeat(50_000));
         refused(orders(), "a.xml", many.as_bytes(), "more than 50000 elements and attributes");
         let wide: Vec<String> = (0..1_001).map(|n| format!("a{n}=''")).collect();
@@ -342,12 +400,168 @@ mod tests {
         refused(orders(), "a.xml", deep.as_bytes(), "nested");
         refused(orders(), "a.xml", b"<Orders>\n<Order></Orders>", "line 2");
         refused(orders(), "a.xml", b"<Orders><Order>", "ends before");
-        refused(orders(), "a.xml", b"<Orders/><Orders/>", "second root");
+        refused(orders(), "a.xml", b"<Orders/><Orders/>", "not well-formed");
         refused(orders(), "a.xml", b"<Orders a='1' a='2'/>", "line 1");
         refused(orders(), "a.xml", b"<Other/>", "no row");
-        let latin = "<?xml version=\"1.0\" encoding=\"ISO-8859-1\"?><Orders/>";
-        refused(orders(), "a.xml", latin.as_bytes(), "ISO-8859-1");
         refused(json!({}), "a.xml", b"<Orders/>", "row");
+        let spaces: Vec<String> = (0..200).map(|n| format!("xmlns:a{n}='urn:{n}'")).collect();
+        let spaces = format!("<Orders {}/>", spaces.join(" "));
+        refused(orders(), "a.xml", spaces.as_bytes(), "more than 100 namespaces");
+        let long = format!("<Orders xmlns='{}'/>", "n".repeat(10_000));
+        refused(orders(), "a.xml", long.as_bytes(), "8192 bytes");
+    }
+
+    #[test]
+    fn xml_that_is_not_well_formed_is_refused() {
+        for text in [
+            "<Orders><Order a=1/></Orders>",
+            "<Orders><Order a/></Orders>",
+            "<Orders><Order a='1'b='2'/></Orders>",
+            "<Orders><Order a='<'/></Orders>",
+            "<Orders><Order a='1' a='2'/></Orders>",
+            "<Orders><Order>&</Order></Orders>",
+            "<Orders><Order>&#0;</Order></Orders>",
+            "<Orders><Order>&#xFFFF;</Order></Orders>",
+            "<Orders><Order>&amp</Order></Orders>",
+            "<Orders><Order>]]></Order></Orders>",
+            "<Orders><Order>\u{8}</Order></Orders>",
+            "<Orders><!-- \u{8} --><Order/></Orders>",
+            "<Orders><Order>\u{ffff}</Order></Orders>",
+            "<Orders><!-- a -- b --><Order/></Orders>",
+            "<Orders><!-- a ---><Order/></Orders>",
+            "<Orders><?xml version='1.0'?><Order/></Orders>",
+            "<Orders><?XML x?><Order/></Orders>",
+            "<Orders><?a:b x?><Order/></Orders>",
+            " <?xml version='1.0'?><Orders><Order/></Orders>",
+            "<?xml version='2.0'?><Orders><Order/></Orders>",
+            "<?xml encoding='UTF-8'?><Orders><Order/></Orders>",
+            "<?xml version='1.0' standalone='maybe'?><Orders><Order/></Orders>",
+            "<Orders><1Order/></Orders>",
+            "<Orders>< Order/></Orders>",
+            "<Orders><Order / ></Orders>",
+            "<Orders><Order></ Order></Orders>",
+            "<Orders><Order></Orders></Order>",
+            "<Orders><Order></order></Orders>",
+            "<Orders><Order/></Orders>text",
+            "text<Orders><Order/></Orders>",
+            "<Orders><Order/></Orders><![CDATA[ ]]>",
+            "<Orders><Order/></Orders></Orders>",
+            "<Orders><a:Order/></Orders>",
+            "<Orders><Order a:b='1'/></Orders>",
+            "<Orders xmlns:a=''><Order/></Orders>",
+            "<Orders xmlns:xml='urn:a'><Order/></Orders>",
+            "<Orders xmlns:a='http://www.w3.org/XML/1998/namespace'><Order/></Orders>",
+            "<Orders xmlns:a='urn:a' xmlns:b='urn:a'><Order a:c='1' b:c='2'/></Orders>",
+            "<Orders><a:b:c/><Order/></Orders>",
+            "<?xml version='1.1'?><Orders><Order>\u{82}</Order></Orders>",
+        ] {
+            let found = rows(&settings(orders_without_keys()), "a.xml", text.as_bytes());
+            let why = found.unwrap_err();
+            assert!(why.contains("XML") && why.starts_with("line "), "{text:?}: {why}");
+        }
+        let fine = "<?xml version='1.0' standalone='yes' ?><?a b?><!-- c -->\r\n<Orders ><Order a = \"'\" >]] &#x9;&#13;&gt;</Order\n></Orders >\n<!-- d -->";
+        let found = rows(&settings(orders_without_keys()), "a.xml", fine.as_bytes()).unwrap();
+        assert_eq!(field(&found[0], Field::Payload), r##"{"@a":"'","#text":"]] \t\r>"}"##);
+    }
+
+    fn orders_without_keys() -> Value {
+        json!({ "row": "Orders/Order", "defaults": { "event_type": "order.placed" } })
+    }
+
+    fn payload_of_xml(text: &str) -> String {
+        let found = rows(&settings(orders_without_keys()), "a.xml", text.as_bytes()).unwrap();
+        field(&found[0], Field::Payload)
+    }
+
+    #[test]
+    fn names_of_two_namespaces_keep_their_prefixes() {
+        let within = |attributes: &str, inside: &str| {
+            let spaces = "xmlns:a='urn:a' xmlns:b='urn:b' xmlns:c='urn:a'";
+            payload_of_xml(&format!(
+                "<Orders {spaces}><Order {attributes}>{inside}</Order></Orders>"
+            ))
+        };
+        assert_eq!(within("a:n='1' m='2'", ""), r#"{"@n":"1","@m":"2"}"#);
+        assert_eq!(within("n='1' a:n='2'", ""), r#"{"@n":"1","@a:n":"2"}"#);
+        assert_eq!(within("b:n='1' a:n='2'", ""), r#"{"@b:n":"1","@a:n":"2"}"#);
+        assert_eq!(
+            within("", "<a:n>1</a:n><b:n>2</b:n><a:n>3</a:n><m/>"),
+            r#"{"a:n":["1","3"],"b:n":"2","m":""}"#
+        );
+        assert_eq!(within("", "<n>1</n><b:n>2</b:n>"), r#"{"n":"1","b:n":"2"}"#);
+        // Two prefixes of one namespace are one name.
+        assert_eq!(within("", "<a:n>1</a:n><c:n>2</c:n>"), r#"{"n":["1","2"]}"#);
+        let same = "<Orders><Order><p:n xmlns:p='urn:a'/><p:n xmlns:p='urn:b'/></Order></Orders>";
+        refused(orders_without_keys(), "a.xml", same.as_bytes(), "different prefixes");
+        let none = "<Orders><Order><n xmlns='urn:a'/><n xmlns='urn:b'/></Order></Orders>";
+        refused(orders_without_keys(), "a.xml", none.as_bytes(), "different prefixes");
+    }
+
+    #[test]
+    fn a_path_may_name_a_prefix() {
+        let text = "<Orders xmlns:a='urn:a' xmlns:b='urn:b'><a:Order n='1' a:n='2'><a:k>3</a:k><b:k>4</b:k><b:l>5</b:l></a:Order><b:Order/></Orders>";
+        let found = |path: &str| {
+            let settings = settings(json!({
+                "row": "Orders/a:Order", "fields": { "aggregate_id": path },
+                "defaults": { "event_type": "order.placed" },
+            }));
+            let found = rows(&settings, "a.xml", text.as_bytes()).unwrap();
+            assert_eq!(found.len(), 1);
+            found[0].draft.get(Field::AggregateId).cloned()
+        };
+        let is = |text: &str| Some(Cell::Text(text.to_owned()));
+        assert_eq!(found("@n"), is("1"));
+        assert_eq!(found("@a:n"), is("2"));
+        assert_eq!(found("b:k"), is("4"));
+        assert_eq!(found("l"), is("5"));
+        assert_eq!(found("b:l"), is("5"));
+        // Which one is meant is not known.
+        assert_eq!(found("k"), None);
+    }
+
+    #[test]
+    fn spaces_in_cdata_and_under_xml_space_are_content() {
+        let inside =
+            |text: &str| payload_of_xml(&format!("<Orders><Order><a>1</a>{text}</Order></Orders>"));
+        for (text, payload) in [
+            ("<b>\n 7 \n</b>", r#"{"a":"1","b":"7"}"#),
+            ("<b>\u{a0}7\u{a0}</b>", "{\"a\":\"1\",\"b\":\"\u{a0}7\u{a0}\"}"),
+            ("<b><![CDATA[ 7 ]]></b>", r#"{"a":"1","b":" 7 "}"#),
+            ("<b>\n <![CDATA[ 7 ]]>\n <![CDATA[ 8 ]]>\n </b>", r#"{"a":"1","b":" 7 \n  8 "}"#),
+            ("<b>\n 6<![CDATA[ 7 ]]></b>", r#"{"a":"1","b":"6 7 "}"#),
+            ("<b><![CDATA[ ]]></b>", r#"{"a":"1","b":" "}"#),
+            ("<b><![CDATA[]]></b>", r#"{"a":"1","b":""}"#),
+            (
+                "<b xml:space='preserve'> 7\r\n</b>",
+                r##"{"a":"1","b":{"@space":"preserve","#text":" 7\n"}}"##,
+            ),
+            (
+                "<b xml:space='preserve'> <c> 7 </c> <d xml:space='default'> 8 </d> </b>",
+                r##"{"a":"1","b":{"@space":"preserve","c":" 7 ","d":{"@space":"default","#text":"8"}}}"##,
+            ),
+        ] {
+            assert_eq!(inside(text), payload, "{text}");
+        }
+        let above = "<Orders xml:space='preserve'> <Order> <a> 1 </a> </Order></Orders>";
+        assert_eq!(payload_of_xml(above), r#"{"a":" 1 "}"#);
+    }
+
+    #[test]
+    fn the_bytes_of_xml_count_and_not_the_name_of_its_encoding() {
+        let text = |encoding: &str, inside: &str| {
+            format!(
+                "<?xml version='1.0' encoding='{encoding}'?><Orders><Order>{inside}</Order></Orders>"
+            )
+        };
+        for encoding in ["UTF-8", "utf8", "UTF8", "US-ASCII", "ascii", "ISO-8859-1", "windows-1252"]
+        {
+            assert_eq!(payload_of_xml(&text(encoding, "a")), "\"a\"", "{encoding}");
+        }
+        assert_eq!(payload_of_xml(&text("utf8", "ä")), "\"ä\"");
+        for encoding in ["utf-16", "UTF-16LE", "ISO-8859-15", "EBCDIC", "", " utf-8", "utf-8x"] {
+            let text = text(encoding, "ä");
+            refused(orders_without_keys(), "a.xml", text.as_bytes(), "its declaration is wrong");
+        }
     }
 
     #[test]
