@@ -37,7 +37,8 @@ impl Line {
     fn failing_with(cause: Cause, hangs: bool) -> Arc<Self> {
         let policy = AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()]);
         let (connect_timeout, idle_connections) = (secs(5), 2);
-        let client = ClientSettings { policy, ca_pem: None, connect_timeout, idle_connections };
+        let client =
+            ClientSettings { policy, ca_pem: None, connect_timeout, idle_connections, proxy: None };
         Arc::new(Self {
             is_up: AtomicBool::new(true),
             cause,
