@@ -18,7 +18,9 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 
 pub use environment::{CREDENTIALS, Environment, environment, own_variables};
-pub use forms::{Given, ProxyUrl};
+pub use forms::Given;
+#[cfg(any(test, feature = "internals"))]
+pub use forms::ProxyUrl;
 pub use problem::{Origin, Problem, SettingsError};
 #[cfg(any(test, feature = "internals"))]
 pub use settings::KEY_FILE;

@@ -220,7 +220,7 @@ settings! {
         connect_timeout: Duration = Duration::from_secs(10), TIMEOUT, Reload,
             "Time to connect.";
         proxy: Option<ProxyUrl> = None, Maybe(ProxyAt), Reload,
-            "Forward proxy through which targets, token endpoints and alert channels of HTTP are called (docs/network.md). Addresses that are not public are called directly.",
+            "Forward proxy through which targets, token endpoints and alert channels of HTTP are called (docs/operating.md). Addresses that are not public are called directly.",
             unset "none: everything is called directly", "\"http://proxy.example.com:3128\"";
         proxy_user: Option<String> = None, Maybe(Text), Reload,
             "The user to log on to the proxy with (Basic).",
