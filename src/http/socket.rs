@@ -1,15 +1,16 @@
 //! The TCP connection of the client. It leaves out the library's system calls that change nothing: an event's delivery
 //! has one `send` for head and body, and sets a timeout only where another was set.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::Uri;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_tcp_quickack;
-use rustix::net::{RecvFlags, recv};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use ureq::Error;
 use ureq::Timeout::Connect as ConnectTimeout;
 use ureq::unversioned::transport::{
@@ -100,7 +101,7 @@ impl Connector<()> for Opener {
             stream,
             buffers,
             unsent: Vec::new(),
-            set: [None; 2],
+            read_timeout: None,
             is_fresh: false,
             write_error: None,
             quick_reads: if details.needs_tls() { QUICK_READS } else { 0 },
@@ -131,8 +132,8 @@ pub(super) struct Socket {
     buffers: LazyBuffers,
     /// The beginning of a request: its head is sent with its body.
     unsent: Vec<u8>,
-    /// The timeouts for reading and writing that the socket has.
-    set: [Option<Duration>; 2],
+    /// The timeout for reading that the socket has.
+    read_timeout: Option<Duration>,
     /// Whether an answer has just come.
     is_fresh: bool,
     /// Why the request could not be written to its end. The server may have answered before: its answer is read, and
@@ -172,21 +173,42 @@ impl Socket {
 
     /// Sends all bytes. While the server does not read, three quarters of the time are waited; then an answer that has
     /// come ends the wait.
-    fn send(&mut self, bytes: &[u8], timeout: NextTimeout) -> Result<(), Error> {
-        let (first, last) = waits(timeout)?;
+    fn send(&self, bytes: &[u8], timeout: NextTimeout) -> Result<(), Error> {
+        let late = || Error::Timeout(timeout.reason);
+        if timeout.after.is_zero() {
+            return Err(late());
+        }
+        let all = timeout.not_zero().map_or(MAX_CONNECT, |all| *all);
+        let clock = Clock::machine();
         let mut rest = bytes;
-        for wait in [first, last] {
-            if self.set[1] != wait {
-                self.stream.set_write_timeout(wait)?;
-                self.set[1] = wait;
-            }
-            match write_all(&mut self.stream, &mut rest) {
-                Ok(()) => return Ok(()),
-                Err(error) if is_timeout(&error) && !self.has_input() => {}
-                Err(error) => return Err(failed(error, timeout)),
+        let mut begun = None;
+        while !rest.is_empty() {
+            match send(&self.stream, rest, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(sent) => rest = rest.get(sent..).unwrap_or_default(),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    let now = clock.monotonic();
+                    let waited = now.saturating_sub(*begun.get_or_insert(now));
+                    let patience = all.saturating_sub(all / 4).saturating_sub(waited);
+                    let left = all.saturating_sub(waited);
+                    if left.is_zero() || (patience.is_zero() && self.has_input()) {
+                        return Err(late());
+                    }
+                    let wait = if patience.is_zero() { left } else { patience };
+                    self.wait_until_writable(wait)?;
+                }
+                Err(error) => return Err(Error::Io(error.into())),
             }
         }
-        Err(Error::Timeout(timeout.reason))
+        Ok(())
+    }
+
+    fn wait_until_writable(&self, time: Duration) -> Result<(), Error> {
+        let span = Timespec::try_from(time).map_err(|why| Error::Io(io::Error::other(why)))?;
+        match poll(&mut [PollFd::new(&self.stream, PollFlags::OUT)], Some(&span)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(Error::Io(error.into())),
+        }
     }
 
     /// Whether the server has sent something that was not read yet.
@@ -194,27 +216,6 @@ impl Socket {
         let looks = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         recv(&self.stream, &mut [0_u8][..], looks).is_ok_and(|(length, _)| length > 0)
     }
-}
-
-/// Writes bytes and takes them from `rest`.
-fn write_all(stream: &mut TcpStream, rest: &mut &[u8]) -> io::Result<()> {
-    while !rest.is_empty() {
-        match stream.write(rest) {
-            Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(written) => *rest = rest.get(written..).unwrap_or_default(),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-/// Three quarters of a timeout, and the rest, as they are set.
-fn waits(timeout: NextTimeout) -> Result<(Option<Duration>, Option<Duration>), Error> {
-    let all = rounded(timeout)?;
-    let last = all.map(|all| all / 4);
-    let first = all.zip(last).map(|(all, last)| all.saturating_sub(last));
-    Ok((first, last))
 }
 
 /// A timeout as it is set; an expired one is an error.
@@ -275,9 +276,9 @@ impl Transport for Socket {
 impl Socket {
     fn read(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
         let most = rounded(timeout)?;
-        if self.set[0] != most {
+        if self.read_timeout != most {
             self.stream.set_read_timeout(most)?;
-            self.set[0] = most;
+            self.read_timeout = most;
         }
         if let Some(left) = self.quick_reads.checked_sub(1) {
             self.quick_reads = left;

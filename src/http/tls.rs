@@ -8,10 +8,11 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring as rustls_ring};
 use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
+use rustls::server::ParsedCertificate;
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct,
     Error as TlsError, OtherError, RootCertStore, SignatureScheme, StreamOwned,
@@ -23,7 +24,7 @@ use ureq::unversioned::transport::{
     Buffers, ConnectionDetails, Connector, Either, LazyBuffers, NextTimeout, Transport,
     TransportAdapter,
 };
-use webpki::{EndEntityCert, RawPublicKeyEntity, ring as algorithms};
+use webpki::{RawPublicKeyEntity, ring as algorithms};
 
 use crate::base::clock::Timestamp;
 use crate::http::answer_head::MAX_GROWTH;
@@ -151,11 +152,9 @@ impl Pinned {
         if at > self.facts.valid_until {
             return Err(CertificateError::Expired.into());
         }
-        let Ok(parsed) = EndEntityCert::try_from(&self.der) else { return Ok(()) };
-        let has_names = parsed.valid_dns_names().next().is_some() || self.facts.has_names;
-        match parsed.verify_is_valid_for_subject_name(name) {
-            Err(_) if has_names => Err(CertificateError::NotValidForName.into()),
-            Ok(()) | Err(_) => Ok(()),
+        match ParsedCertificate::try_from(&self.der) {
+            Ok(parsed) if self.facts.has_names => verify_server_name(&parsed, name),
+            Ok(_) | Err(_) => Ok(()),
         }
     }
 }

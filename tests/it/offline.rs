@@ -100,7 +100,13 @@ impl Sender for Line {
         thread::sleep(Duration::from_millis(3));
         self.under_way.fetch_sub(1, Ordering::SeqCst);
         self.arrived.lock().push((host, String::from_utf8_lossy(call.body).into_owned()));
-        Ok(Answer { status: 200, retry_after: None, custom_data: None, body: Vec::new() })
+        Ok(Answer {
+            status: 200,
+            retry_after: None,
+            custom_data: None,
+            body: Vec::new(),
+            oddity: None,
+        })
     }
 
     fn is_on_site(&self, host: &str) -> Option<bool> {
