@@ -27,8 +27,8 @@ pub enum Error {
     /// The master key could not be rotated.
     #[error("{0}")]
     Rotation(#[from] RotationError),
-    /// The client's CA certificates cannot be used.
-    #[error("delivery.ca_file: {0}")]
+    /// The client's CA certificates, or the proxy's password, cannot be used.
+    #[error("{0}")]
     Client(#[from] SetupError),
     /// The key that encrypted the database's secrets is missing.
     #[error(

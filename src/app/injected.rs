@@ -1,5 +1,6 @@
 //! Time, randomness, the HTTP client and the disk: the real ones, or those that a test injects.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -13,6 +14,7 @@ use crate::http::client::{
 };
 use crate::http::service::Limits;
 use crate::http::trace::Trace;
+use crate::http::tunnel::Proxy;
 use crate::pipeline::source_marks::SourceMarks;
 use crate::sys::disk::Gauge;
 use crate::sys::host;
@@ -90,6 +92,19 @@ impl Sender for ReplaceableClient {
     fn close_idle(&self) {
         self.0.read().close_idle();
     }
+
+    fn has_line(&self, probe: &[SocketAddr]) -> bool {
+        let client = Arc::clone(&self.0.read());
+        client.has_line(probe)
+    }
+}
+
+/// The forward proxy of the settings.
+pub fn forward_proxy(delivery: &Delivery) -> Result<Option<Proxy>, SetupError> {
+    let Some(rules) = delivery.forward_proxy() else { return Ok(None) };
+    let user = delivery.proxy_user.as_deref();
+    let proxy = Proxy::new(rules, user, delivery.proxy_password_file.as_deref());
+    proxy.map(Some).map_err(SetupError::Proxy)
 }
 
 /// Makes a client from the settings.
@@ -100,5 +115,6 @@ pub(super) fn client(delivery: &Delivery) -> Result<Client, SetupError> {
         ca_pem,
         connect_timeout: delivery.connect_timeout,
         idle_connections: usize::try_from(delivery.deliverers).unwrap_or(64),
+        proxy: forward_proxy(delivery)?.map(Arc::new),
     })
 }

@@ -38,6 +38,7 @@ use crate::store::{Store, audit_events, runs};
 pub use error::Error;
 #[cfg(any(test, feature = "internals"))]
 pub use injected::Injected;
+pub use injected::forward_proxy;
 
 /// How long running requests may take when the service stops.
 const LISTENER_GRACE: Duration = Duration::from_secs(5);

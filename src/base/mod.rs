@@ -10,4 +10,5 @@ pub mod id;
 pub mod schema;
 pub mod secret;
 pub mod stop;
+pub mod text;
 pub mod words;

@@ -6,11 +6,13 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
+use crate::app::forward_proxy;
 use crate::cli::out;
 use crate::cli::prelude::*;
 use crate::cli::show;
 use crate::config::settings::{KEYS, TakesEffect};
 use crate::config::{Loaded, pages};
+use crate::http::client::check_ca_file;
 
 #[derive(Debug, Args)]
 pub(super) struct Config {
@@ -46,6 +48,12 @@ impl Config {
                 let mut sources = shared.sources();
                 sources.file = file.clone().or(sources.file);
                 let loaded = sources.load()?;
+                if let Some(path) = &loaded.settings.delivery.ca_file {
+                    check_ca_file(path)
+                        .map_err(|why| Failure::new(exit::BAD_CONFIGURATION, why))?;
+                }
+                forward_proxy(&loaded.settings.delivery)
+                    .map_err(|why| Failure::new(exit::BAD_CONFIGURATION, why))?;
                 let file = loaded.file.map(|path| path.display().to_string());
                 let file = file.unwrap_or_else(|| "no file; defaults and environment".to_owned());
                 out::line(format_args!("{file}: no mistakes"))

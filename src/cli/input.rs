@@ -9,6 +9,7 @@ use std::process::Command;
 use serde_json::{Map, Value, json};
 
 use crate::base::clock::{self, Clock, Timestamp};
+use crate::base::text::without_mark;
 use crate::cli::exit::{self, Failure};
 use crate::config::Settings;
 use crate::sys::files::is_closed;
@@ -126,7 +127,7 @@ fn limited(from: impl Read, name: &str) -> Result<Vec<u8>, Failure> {
 
 /// A JSON object from a flag.
 pub(super) fn object(flag: &str, value: &str) -> Result<Map<String, Value>, Failure> {
-    serde_json::from_slice(&bytes(value)?)
+    serde_json::from_slice(without_mark(&bytes(value)?))
         .map_err(|error| Failure::input(format!("{flag} is not a JSON object: {error}")))
 }
 

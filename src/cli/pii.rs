@@ -5,6 +5,7 @@
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use crate::base::text::without_mark;
 use crate::cli::exit::Failure;
 use crate::cli::out::Format;
 use crate::cli::remote::Shared;
@@ -57,7 +58,7 @@ pub(super) fn policy_from_flag(flag: &str, value: &str) -> Result<Value, Failure
         let help = format!("{flag} is allow, a file with a policy, or the policy as JSON.");
         input::file(value.as_ref()).map_err(|failure| failure.and(help))?
     };
-    let policy: Value = serde_json::from_slice(&text)
+    let policy: Value = serde_json::from_slice(without_mark(&text))
         .map_err(|error| Failure::input(format!("{flag} is not JSON: {error}")))?;
     Pii::from_json(&policy).map_err(|error| Failure::input(format!("{flag}: {error}")))?;
     Ok(policy)

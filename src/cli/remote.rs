@@ -162,7 +162,7 @@ impl ConnectArgs {
 
     fn token(&self, remote: &Remote) -> Result<(Zeroizing<String>, String), Failure> {
         let (text, from) = if let Some(path) = &self.token_file {
-            let read = user::in_directory(directory_of(path), || std::fs::read_to_string(path));
+            let read = user::in_directory(directory_of(path), || files::read_text(path));
             (Zeroizing::new(token_of(path, read)?), path.display().to_string())
         } else if let Some(token) = environment("ONCEBOX_TOKEN") {
             (Zeroizing::new(token), "ONCEBOX_TOKEN".to_owned())
@@ -210,6 +210,7 @@ pub(super) fn unrestricted_client() -> Result<Client, Failure> {
         ca_pem: None,
         connect_timeout: CONNECT_TIMEOUT,
         idle_connections: 1,
+        proxy: None,
     };
     Client::new(settings).map_err(Failure::failed)
 }

@@ -10,6 +10,7 @@ use data_encoding::{BASE64, HEXLOWER};
 use zeroize::Zeroizing;
 
 use crate::base::id::{Draw, SystemDraw};
+use crate::base::text::without_mark;
 use crate::cli::exit::Failure;
 use crate::cli::input;
 use crate::config::{CREDENTIALS, environment};
@@ -132,7 +133,7 @@ pub(super) fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
 
 /// Decodes a secret: text without the newline at its end, not empty.
 fn line_of(bytes: &[u8], name: &str) -> Result<Zeroizing<String>, Failure> {
-    let text = std::str::from_utf8(bytes)
+    let text = std::str::from_utf8(without_mark(bytes))
         .map_err(|error| Failure::input(format!("{name} is not text: {error}")))?;
     let line = text.strip_suffix('\n').unwrap_or(text);
     let line = line.strip_suffix('\r').unwrap_or(line);
@@ -168,6 +169,7 @@ mod tests {
     #[test]
     fn the_newline_that_an_editor_leaves_is_no_part_of_the_secret() {
         assert_eq!(line_of(b"abc\r\n", "x").unwrap().as_str(), "abc");
+        assert_eq!(line_of(b"\xef\xbb\xbfabc\r\n", "x").unwrap().as_str(), "abc");
         assert_eq!(line_of(b"a c\n\n", "x").unwrap().as_str(), "a c\n");
         assert!(line_of(b"\n", "x").is_err() && line_of(&[0xff], "x").is_err());
     }

@@ -22,6 +22,7 @@ use serde_json::{Map, Value};
 
 use crate::api::route::{Body, Route};
 use crate::api::routes;
+use crate::base::text::without_mark;
 use crate::cli::exit::Failure;
 use crate::cli::flag::{self, Field, Part};
 use crate::cli::noun::{Confirm, Listing, Noun, Query};
@@ -419,14 +420,20 @@ fn content(field: &str, placeholder: &str, given: Value) -> Result<Value, Failur
     let Some(text) = given.as_str() else { return Ok(given) };
     let flag = format!("--{}", field.replace('_', "-"));
     match (field, placeholder) {
-        ("template.body", _) => String::from_utf8(input::file(text.as_ref())?)
-            .map(Value::from)
-            .map_err(|error| Failure::input(format!("{text}: the template is not UTF-8: {error}"))),
+        ("template.body", _) => {
+            String::from_utf8(without_mark(&input::file(text.as_ref())?).to_vec())
+                .map(Value::from)
+                .map_err(|error| {
+                    Failure::input(format!("{text}: the template is not UTF-8: {error}"))
+                })
+        }
         (_, "FILE") => Ok(secrets::one_line(text.as_ref())?.as_str().into()),
         (_, "allow|FILE|JSON") => pii::policy_from_flag(&flag, text),
         ("payload_base64", _) => Ok(BASE64.encode(&input::bytes(text)?).into()),
-        (_, shape) if shape.contains("@FILE") => serde_json::from_slice(&input::bytes(text)?)
-            .map_err(|error| Failure::input(format!("{flag} is not JSON: {error}"))),
+        (_, shape) if shape.contains("@FILE") => {
+            serde_json::from_slice(without_mark(&input::bytes(text)?))
+                .map_err(|error| Failure::input(format!("{flag} is not JSON: {error}")))
+        }
         _ => Ok(given),
     }
 }

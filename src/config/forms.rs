@@ -16,6 +16,7 @@ use toml::de::DeValue;
 
 use crate::base::clock::span;
 use crate::model::delivery::Schedule;
+use crate::model::forward_proxy::{ForwardProxy, HostPattern};
 use crate::model::name::Name;
 use crate::model::target_url::is_named_like_a_secret;
 
@@ -292,6 +293,44 @@ form! {
     shown |held| held.as_str().into(),
     schema json!({ "type": "string", "pattern": "^https?://" }),
     says "a URL".to_owned()
+}
+
+/// The host and the port of a forward proxy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProxyUrl {
+    /// Its name or address, without brackets.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+}
+
+form! {
+    /// `http://proxy.example.com:3128`
+    ProxyAt = ProxyUrl;
+    read |given| {
+        ForwardProxy::parse_url(given.text()?).map(|(host, port)| ProxyUrl { host, port })
+    },
+    shown |held| {
+        let ProxyUrl { host, port } = held.clone();
+        format!("http://{}", ForwardProxy { host, port, ..ForwardProxy::default() }).into()
+    },
+    schema json!({ "type": "string", "pattern": "^http://" }),
+    says "the URL of a proxy".to_owned()
+}
+
+form! {
+    /// `["example.com", "10.0.0.0/8", "*"]`
+    Hosts = Vec<HostPattern>;
+    read |given| {
+        let host = |word: &String| {
+            let wrong = || format!("has {word:?}; each must be a name like example.com, a range like 10.0.0.0/8, or *");
+            HostPattern::parse(word).ok_or_else(wrong)
+        };
+        given.list()?.iter().map(host).collect()
+    },
+    shown |held| json!(held.iter().map(ToString::to_string).collect::<Vec<_>>()),
+    schema json!({ "type": "array", "items": { "type": "string", "examples": ["example.com", "10.0.0.0/8"] } }),
+    says "a list of hosts".to_owned()
 }
 
 form! {

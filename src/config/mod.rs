@@ -19,6 +19,8 @@ use parking_lot::RwLock;
 
 pub use environment::{CREDENTIALS, Environment, environment, own_variables};
 pub use forms::Given;
+#[cfg(any(test, feature = "internals"))]
+pub use forms::ProxyUrl;
 pub use problem::{Origin, Problem, SettingsError};
 #[cfg(any(test, feature = "internals"))]
 pub use settings::KEY_FILE;
@@ -29,7 +31,7 @@ pub use settings::{
     Unregistered,
 };
 
-use crate::sys::files::directory_of;
+use crate::sys::files::{self, directory_of};
 use problem::{SourceText, did_you_mean};
 use settings::{KEYS, Key, TakesEffect};
 
@@ -80,7 +82,7 @@ impl Sources {
         loaded.settings.database.directory = self.environment.data_directory();
         loaded.file = self.path();
         for path in loaded.file.as_deref().map(with_more).transpose()?.unwrap_or_default() {
-            let text = std::fs::read_to_string(&path).map_err(unreadable(&path))?;
+            let text = files::read_text(&path).map_err(unreadable(&path))?;
             file::read(SourceText { path: &path, text: &text }, &mut loaded, &mut problems);
         }
         file::variables(self.environment.settings(), &mut loaded, &mut problems);

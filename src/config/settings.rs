@@ -14,11 +14,13 @@ use ipnet::IpNet;
 use serde_json::Value;
 
 use crate::config::forms::{
-    Address, Addresses, BoxName, Bytes, Clusters, Commands, Domains, Flag, Form, Given, KeptFields,
-    Maybe, Networks, Number, Path, SecretPath, Size, Span, SpanOf, Steps, Text, Url, Word,
+    Address, Addresses, BoxName, Bytes, Clusters, Commands, Domains, Flag, Form, Given, Hosts,
+    KeptFields, Maybe, Networks, Number, Path, ProxyAt, ProxyUrl, SecretPath, Size, Span, SpanOf,
+    Steps, Text, Url, Word,
 };
 use crate::model::address::AddressPolicy;
 use crate::model::delivery::{self, Schedule};
+use crate::model::forward_proxy::{ForwardProxy, HostPattern};
 
 /// The default address of the service: loopback only.
 const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8710);
@@ -217,6 +219,21 @@ settings! {
             "Time for a whole attempt.";
         connect_timeout: Duration = Duration::from_secs(10), TIMEOUT, Reload,
             "Time to connect.";
+        proxy: Option<ProxyUrl> = None, Maybe(ProxyAt), Reload,
+            "Forward proxy through which targets, token endpoints and alert channels of HTTP are called (docs/operating.md). Addresses that are not public are called directly.",
+            unset "none: everything is called directly", "\"http://proxy.example.com:3128\"";
+        proxy_user: Option<String> = None, Maybe(Text), Reload,
+            "The user to log on to the proxy with (Basic).",
+            unset "none: no log-on", "\"oncebox\"";
+        proxy_password_file: Option<PathBuf> = None, Maybe(SecretPath), Reload,
+            "File of the user's password for the proxy, mode 0600.",
+            unset "none: an empty password", "\"/etc/oncebox/proxy-password\"";
+        proxy_except: Vec<HostPattern> = Vec::new(), Hosts, Reload,
+            "Hosts that are called without the proxy: names with all names below them, address ranges, or *.";
+        proxy_allow: Vec<HostPattern> = Vec::new(), Hosts, Reload,
+            "Hosts that the proxy may be asked for although they look local or are denied.";
+        proxy_deny: Vec<HostPattern> = Vec::new(), Hosts, Reload,
+            "Hosts that the proxy is not asked for. The proxy looks names up, so delivery.allow cannot judge them; names that look local (erp, nas.local) are refused by themselves.";
         line_probe: Vec<SocketAddr> = Vec::new(), Addresses, Reload,
             "Addresses that show whether the site is online, such as your provider's DNS server. Empty: a default route.";
         cap: u32 = 8, Number(1, 256), Reload,
@@ -480,6 +497,14 @@ impl Delivery {
     /// Which addresses may be called.
     pub fn policy(&self) -> AddressPolicy {
         AddressPolicy::new(self.allow.clone())
+    }
+
+    /// The forward proxy and its rules.
+    pub fn forward_proxy(&self) -> Option<ForwardProxy> {
+        let ProxyUrl { host, port } = self.proxy.clone()?;
+        let [except, allow, deny] =
+            [&self.proxy_except, &self.proxy_allow, &self.proxy_deny].map(Vec::clone);
+        Some(ForwardProxy { host, port, except, allow, deny })
     }
 
     /// The waits and the number of attempts. Their bounds were checked when they were read.

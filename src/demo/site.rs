@@ -290,6 +290,7 @@ pub(super) fn loopback_client() -> Result<Client, Error> {
         ca_pem: None,
         connect_timeout: TIMEOUT,
         idle_connections: 2,
+        proxy: None,
     };
     Client::new(settings).map_err(|error| Error::Failed(error.to_string()))
 }

@@ -3,7 +3,7 @@
 //! It takes a connection of its own and trusts nobody: the handshake ends when the certificate is there, and nothing is
 //! sent. Whether the certificate is accepted is decided in the handshake of the call itself.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, Signa
 use crate::base::clock::{Clock, Timestamp};
 
 /// How long a look takes at most.
-const TIMEOUT: Duration = Duration::from_secs(3);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What was seen of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,8 +74,8 @@ fn refusal() -> Error {
     Error::General("only the certificate was asked for".to_owned())
 }
 
-/// Looks at the certificate that a server shows for a host name; `None` if it shows none.
-pub(crate) fn look(address: SocketAddr, host: &str, clock: &Clock) -> Option<Seen> {
+/// Looks at the certificate that a server shows for a host name, over a connection to it; `None` if it shows none.
+pub(super) fn look(mut stream: TcpStream, host: &str, clock: &Clock) -> Option<Seen> {
     let until = clock.monotonic().saturating_add(TIMEOUT);
     let provider = Arc::new(ring::default_provider());
     let noting = Arc::new(Noting { provider: Arc::clone(&provider), noted: Mutex::default() });
@@ -87,7 +87,6 @@ pub(crate) fn look(address: SocketAddr, host: &str, clock: &Clock) -> Option<See
         .with_no_client_auth();
     let name = ServerName::try_from(host.to_owned()).ok()?;
     let mut connection = ClientConnection::new(Arc::new(config), name).ok()?;
-    let mut stream = TcpStream::connect_timeout(&address, TIMEOUT).ok()?;
     stream.set_read_timeout(Some(TIMEOUT)).ok()?;
     stream.set_write_timeout(Some(TIMEOUT)).ok()?;
     while connection.is_handshaking() && clock.monotonic() < until {
@@ -104,8 +103,23 @@ pub(crate) fn look(address: SocketAddr, host: &str, clock: &Clock) -> Option<See
     Some(Seen { version, until: valid_until(&noted) })
 }
 
-/// When a certificate ends (RFC 5280, section 4.1): the second time of `tbsCertificate.validity`.
-pub(crate) fn valid_until(certificate: &[u8]) -> Option<Timestamp> {
+/// What is read of a certificate without a library, which would not take all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CertificateFacts {
+    /// When it begins to be valid.
+    pub(crate) valid_from: Timestamp,
+    /// When it expires.
+    pub(crate) valid_until: Timestamp,
+    /// Its `subjectPublicKeyInfo`, as DER.
+    pub(crate) public_key: Vec<u8>,
+    /// Whether it has the extension `subjectAltName`.
+    pub(crate) has_names: bool,
+}
+
+/// Reads the facts of a certificate of any version; `None` if it is none. Source: RFC 5280, section 4.1.
+pub(crate) fn facts(certificate: &[u8]) -> Option<CertificateFacts> {
+    /// The object identifier of `subjectAltName`, 2.5.29.17, as DER.
+    const NAMES: [u8; 5] = [0x06, 0x03, 0x55, 0x1d, 0x11];
     let (0x30, inside, _) = element(certificate)? else { return None };
     let (0x30, mut fields, _) = element(inside)? else { return None };
     // version (may be absent), serial number, signature algorithm, issuer, then the validity.
@@ -116,9 +130,27 @@ pub(crate) fn valid_until(certificate: &[u8]) -> Option<Timestamp> {
         let (found, _, rest) = element(fields)?;
         fields = (found == tag).then_some(rest)?;
     }
-    let (0x30, validity, _) = element(fields)? else { return None };
-    let (_, _, rest) = element(validity)?;
-    let (tag, text, _) = element(rest)?;
+    let (0x30, validity, after) = element(fields)? else { return None };
+    let (_, _, end) = element(validity)?;
+    let (0x30, _subject, key) = element(after)? else { return None };
+    let (0x30, _, extensions) = element(key)? else { return None };
+    let key_length = key.len().checked_sub(extensions.len())?;
+    Some(CertificateFacts {
+        valid_from: time(validity)?,
+        valid_until: time(end)?,
+        public_key: key.get(..key_length)?.to_vec(),
+        has_names: extensions.windows(NAMES.len()).any(|bytes| bytes == NAMES),
+    })
+}
+
+/// When a certificate expires.
+pub(crate) fn valid_until(certificate: &[u8]) -> Option<Timestamp> {
+    facts(certificate).map(|facts| facts.valid_until)
+}
+
+/// The time of a DER element: `UTCTime` or `GeneralizedTime`.
+fn time(der: &[u8]) -> Option<Timestamp> {
+    let (tag, text, _) = element(der)?;
     let text = std::str::from_utf8(text).ok()?.strip_suffix('Z')?;
     let text = match (tag, text.get(..2)?.parse::<u8>().ok()?) {
         (0x17, 50..) => format!("19{text}"),

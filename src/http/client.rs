@@ -9,17 +9,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustls_native_certs::load_native_certs;
 use ureq::Agent;
-use ureq::tls::{Certificate, ClientCert, PemItem, RootCerts, TlsConfig, parse_pem};
-use ureq::unversioned::transport::{Connector as _, RustlsConnector};
+use ureq::config::Config;
+use ureq::unversioned::transport::Connector as _;
 
+use crate::base::clock::Clock;
 use crate::base::fair::Payer;
 use crate::base::headers::CUSTOM_DATA;
+use crate::http::answer_head::{MAX_GROWTH, MAX_HEAD_BYTES, ODDITIES, Oddity};
+use crate::http::ca_file::{CaFileError, certificates};
+use crate::http::exchange::{Exchanges, KeptConnectionClosed};
 use crate::http::identity::Identity;
 use crate::http::resolver::{GuardedResolver, LookupFailed, Refused};
 use crate::http::socket::Opener;
+use crate::http::tls::{TlsConnector, Trust, explained};
 use crate::http::trace::{StepName, Trace};
+use crate::http::tunnel::{Proxy, ProxyFailed};
 use crate::model::address::AddressPolicy;
 use crate::model::outcome::Cause;
 use crate::sys::host;
@@ -28,13 +33,11 @@ use crate::sys::host;
 const MAX_ANSWER_BYTES: u64 = 64 * 1024;
 /// How long a probe of the line waits for each address.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
-/// The library's buffers per connection: 16 KiB instead of its 128 KiB.
-const BUFFER_BYTES: usize = 16 * 1024;
-/// The largest head of an answer. The library reads a head into one buffer. A buffer that is full must already be too
-/// large: the library takes a read into a full one for the end of the connection.
-const MAX_HEAD_BYTES: usize = BUFFER_BYTES - 1;
+/// The library's buffers per connection: 16 KiB instead of its 128 KiB. The library reads a head into one buffer, and
+/// takes a read into a full one for the end of the connection.
+const BUFFER_BYTES: usize = MAX_HEAD_BYTES + 1;
 /// How long an idle connection is kept. Shorter than the 5 s of Node's servers, because a request on a connection that
-/// the server just closes is a failed attempt.
+/// the server just closes is sent twice.
 const IDLE: Duration = Duration::from_secs(4);
 /// The same, counted in calls of [`Sender::close_idle`].
 const IDLE_LOOKS: u32 = 4;
@@ -50,22 +53,27 @@ pub struct ClientSettings {
     pub connect_timeout: Duration,
     /// Most idle connections that are kept, in total and per host.
     pub idle_connections: usize,
+    /// What stands between this site and the Internet.
+    pub proxy: Option<Arc<Proxy>>,
 }
 
 /// Why a client could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// The CA file cannot be read.
-    #[error("{path}: {source}")]
+    #[error("delivery.ca_file: {path}: {source}")]
     Unreadable {
         /// The file.
         path: String,
         /// The cause.
         source: std::io::Error,
     },
-    /// The CA file has no certificate.
-    #[error("the ca_file holds no PEM certificate (-----BEGIN CERTIFICATE-----)")]
-    NoCertificate,
+    /// The CA file cannot be used.
+    #[error("delivery.ca_file: {0}")]
+    CaFile(#[from] CaFileError),
+    /// The proxy's password cannot be read.
+    #[error("{0}")]
+    Proxy(String),
 }
 
 /// A request to be sent.
@@ -85,6 +93,9 @@ pub struct Call<'a> {
     pub identity: Option<&'a Identity>,
     /// The tenant that it is sent for. No connection serves two tenants.
     pub tenant: Option<&'a str>,
+    /// Whether it must not be written twice. It then goes over a new connection, which no server has just closed; any other
+    /// request is written again, over a new connection, if a kept one ends before anything of the answer came.
+    pub is_once: bool,
 }
 
 /// An answer.
@@ -98,6 +109,8 @@ pub struct Answer {
     pub custom_data: Option<String>,
     /// The first 64 KiB of its body.
     pub body: Vec<u8>,
+    /// What is wrong with its head, in words; the status counts all the same.
+    pub oddity: Option<String>,
 }
 
 /// Why a request got no answer.
@@ -145,13 +158,14 @@ impl Sender for Client {
     }
 
     fn send_traced(&self, call: &Call<'_>, trace: &Trace) -> Result<Answer, CallError> {
-        let config = self.agent_of(call).config().clone();
-        let agent = trace.agent(config, self.resolver.of(payer(call)));
-        let answer = answer_of(over(&agent, call, MAX_ANSWER_BYTES));
+        let config = self.config();
+        let tls = self.connections_of(call)?.tls;
+        let agent = trace.agent(config, self.opener.clone(), tls, self.resolver.of(payer(call)));
+        let answer = answer_of(self.judged(call, over(&agent, call, MAX_ANSWER_BYTES)));
         if answer.is_ok() {
             trace.note(StepName::Answer, "");
         }
-        trace.look(call.url);
+        trace.look(call.url, &self.opener);
         answer
     }
 
@@ -159,12 +173,19 @@ impl Sender for Client {
         self.resolver.is_on_site(host)
     }
 
+    /// A machine whose only way out is a proxy needs no default route.
+    fn has_line(&self, probe: &[SocketAddr]) -> bool {
+        let is_proxy_there =
+            || self.settings.proxy.as_ref().is_some_and(|proxy| proxy.is_there(PROBE_TIMEOUT));
+        has_line(probe) || (probe.is_empty() && is_proxy_there())
+    }
+
     /// An agent closes what is idle when it is used. One that is not used itself is dropped.
     fn close_idle(&self) {
         let mut agents = self.agents.lock();
-        let unused = agents.extract_if(.., |_, (_, looks)| {
-            *looks = looks.saturating_add(1);
-            *looks > IDLE_LOOKS
+        let unused = agents.extract_if(.., |_, connections| {
+            connections.looks = connections.looks.saturating_add(1);
+            connections.looks > IDLE_LOOKS
         });
         let unused: Vec<_> = unused.collect();
         drop(agents);
@@ -177,13 +198,29 @@ impl Sender for Client {
 pub struct Client {
     agents: Arc<Mutex<Agents>>,
     settings: ClientSettings,
-    roots: RootCerts,
+    trust: Trust,
     resolver: GuardedResolver,
+    opener: Opener,
 }
 
-/// What sends: for each payer and client certificate one, with its connections; and how often it was looked at since it
-/// was used.
-type Agents = BTreeMap<(Payer, Option<String>), (Agent, u32)>;
+/// The connections of each payer and client certificate.
+type Agents = BTreeMap<(Payer, Option<String>), Connections>;
+
+/// What sends, with its kept connections.
+#[derive(Clone, Debug)]
+struct Connections {
+    agent: Agent,
+    /// Puts TLS over a new connection.
+    tls: TlsConnector,
+    /// How often it was looked at since it was used.
+    looks: u32,
+}
+
+/// Reads a file of CA certificates and checks each block of it.
+pub fn check_ca_file(path: &Path) -> Result<(), SetupError> {
+    certificates(&read_ca_file(path)?)?;
+    Ok(())
+}
 
 /// Reads a file of CA certificates (PEM).
 pub fn read_ca_file(path: &Path) -> Result<Vec<u8>, SetupError> {
@@ -194,13 +231,10 @@ pub fn read_ca_file(path: &Path) -> Result<Vec<u8>, SetupError> {
 impl Client {
     /// A client with its own connections.
     pub fn new(settings: ClientSettings) -> Result<Self, SetupError> {
-        let trusted = trusted(settings.ca_pem.as_deref()).ok_or(SetupError::NoCertificate)?;
-        let roots = match trusted {
-            none if none.is_empty() => RootCerts::WebPki,
-            some => RootCerts::Specific(Arc::new(some)),
-        };
-        let resolver = GuardedResolver::new(settings.policy.clone());
-        Ok(Self { agents: Arc::default(), settings, roots, resolver })
+        let trust = Trust::new(settings.ca_pem.as_deref())?;
+        let resolver = GuardedResolver::new(settings.policy.clone(), settings.proxy.clone());
+        let opener = Opener { proxy: settings.proxy.clone(), ..Opener::default() };
+        Ok(Self { agents: Arc::default(), settings, trust, resolver, opener })
     }
 
     /// Sends one request and reads its answer.
@@ -214,22 +248,80 @@ impl Client {
         call: &Call<'_>,
         max_body_bytes: u64,
     ) -> Result<http::Response<Vec<u8>>, CallError> {
-        over(&self.agent_of(call), call, max_body_bytes)
+        let connections = self.connections_of(call)?;
+        let agent =
+            if call.is_once { self.agent(call, &connections.tls) } else { connections.agent };
+        let clock = Clock::machine();
+        let begun = clock.monotonic();
+        let kept_closed = match over(&agent, call, max_body_bytes) {
+            Err(ureq::Error::Other(error)) if error.is::<KeptConnectionClosed>() => error,
+            answer => return self.judged(call, answer),
+        };
+        tracing::debug!(error = %kept_closed, "the request is sent again over a new connection");
+        let timeout = call.timeout.saturating_sub(clock.monotonic().saturating_sub(begun));
+        let again = Call { timeout, ..call.clone() };
+        let agent = self.agent(call, &connections.tls);
+        self.judged(call, over(&agent, &again, max_body_bytes))
+    }
+
+    /// An answer, unless it is one of the proxy: only a proxy answers 407 (RFC 9110, section 15.5.8).
+    fn judged(
+        &self,
+        call: &Call<'_>,
+        answer: Result<http::Response<Vec<u8>>, ureq::Error>,
+    ) -> Result<http::Response<Vec<u8>>, CallError> {
+        let answer = answer.map_err(|error| call_error(error, call.url))?;
+        let is_from_proxy = answer.status().as_u16() == 407 && call.url.starts_with("http:");
+        let url = call.url.parse().ok();
+        match url.as_ref().and_then(|url| self.opener.proxy_of(url)).filter(|_| is_from_proxy) {
+            Some(proxy) => {
+                let why = proxy.wants_user().to_string();
+                Err(CallError::Failed(Cause::NoConnection, why))
+            }
+            None => Ok(answer),
+        }
     }
 
     /// The connections that a request goes over: each tenant and each client certificate has its own.
-    fn agent_of(&self, call: &Call<'_>) -> Agent {
-        let (payer, identity) = (payer(call), call.identity);
-        let resolver = || self.resolver.of(payer.clone());
-        let new = || {
-            let certificate = identity.map(|identity| identity.tls.clone());
-            agent(&self.settings, resolver(), self.roots.clone(), certificate)
-        };
-        let key = (payer.clone(), identity.map(|identity| identity.fingerprint.clone()));
+    fn connections_of(&self, call: &Call<'_>) -> Result<Connections, CallError> {
+        let fingerprint = call.identity.map(|identity| identity.fingerprint.clone());
+        let key = (payer(call), fingerprint);
         let mut agents = self.agents.lock();
-        let (agent, looks) = agents.entry(key).or_insert_with(|| (new(), 0));
-        *looks = 0;
-        agent.clone()
+        if let Some(connections) = agents.get_mut(&key) {
+            connections.looks = 0;
+            return Ok(connections.clone());
+        }
+        let tls = self.trust.connector(call.identity);
+        let tls = tls.map_err(|error| CallError::Unbuildable(error.to_string()))?;
+        let connections = Connections { agent: self.agent(call, &tls), tls, looks: 0 };
+        agents.insert(key, connections.clone());
+        Ok(connections)
+    }
+
+    /// An agent without connections.
+    fn agent(&self, call: &Call<'_>, tls: &TlsConnector) -> Agent {
+        let connector = ().chain(self.opener.clone()).chain(tls.clone()).chain(Exchanges);
+        Agent::with_parts(self.config(), connector, self.resolver.of(payer(call)))
+    }
+
+    fn config(&self) -> Config {
+        let ClientSettings { connect_timeout, idle_connections, .. } = self.settings;
+        Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .proxy(None)
+            .user_agent(concat!("oncebox/", env!("CARGO_PKG_VERSION")))
+            .accept("*/*")
+            .accept_encoding("identity")
+            .timeout_connect(Some(connect_timeout))
+            .input_buffer_size(BUFFER_BYTES + MAX_GROWTH)
+            .output_buffer_size(BUFFER_BYTES)
+            .max_response_header_size(BUFFER_BYTES)
+            .max_idle_connections(idle_connections)
+            .max_idle_connections_per_host(idle_connections)
+            .max_idle_age(IDLE)
+            .build()
     }
 }
 
@@ -245,27 +337,34 @@ fn answer_of(answer: Result<http::Response<Vec<u8>>, CallError>) -> Result<Answe
         status: answer.status().as_u16(),
         retry_after: retry_after.map(str::to_owned),
         custom_data: custom_data.map(|data| String::from_utf8_lossy(data.as_bytes()).into_owned()),
+        oddity: answer.headers().get(ODDITIES).and_then(|words| oddity(words.to_str().ok()?)),
         body: answer.into_body(),
     })
+}
+
+/// What is wrong with a head, from the words of [`ODDITIES`].
+fn oddity(words: &str) -> Option<String> {
+    let oddities = words.split(',').filter_map(Oddity::parse).map(Oddity::says);
+    let all: Vec<&str> = oddities.collect();
+    (!all.is_empty()).then(|| format!("the head of the answer has {}", all.join(", ")))
 }
 
 fn over(
     agent: &Agent,
     call: &Call<'_>,
     max_body_bytes: u64,
-) -> Result<http::Response<Vec<u8>>, CallError> {
+) -> Result<http::Response<Vec<u8>>, ureq::Error> {
     let mut request = http::Request::builder().method(call.method).uri(call.url);
     for (name, value) in call.headers {
         request = request.header(name, value);
     }
-    let request =
-        request.body(call.body).map_err(|error| CallError::Unbuildable(error.to_string()))?;
+    let request = request.body(call.body)?;
     let request = agent
         .configure_request(request)
         .timeout_global(Some(call.timeout))
         .allow_non_standard_methods(true)
         .build();
-    let answer = agent.run(request).map_err(|error| call_error(error, call.url))?;
+    let answer = agent.run(request)?;
     let (head, mut rest) = answer.into_parts();
     let mut body = Vec::new();
     let read = rest.as_reader().take(max_body_bytes).read_to_end(&mut body);
@@ -274,34 +373,6 @@ fn over(
         tracing::debug!(%error, status = head.status.as_u16(), "the answer's body broke off");
     }
     Ok(http::Response::from_parts(head, body))
-}
-
-/// Connections of their own, with or without a client certificate.
-fn agent(
-    settings: &ClientSettings,
-    resolver: GuardedResolver,
-    roots: RootCerts,
-    certificate: Option<ClientCert>,
-) -> Agent {
-    let tls = TlsConfig::builder().root_certs(roots).client_cert(certificate).build();
-    let config = Agent::config_builder()
-        .http_status_as_error(false)
-        .max_redirects(0)
-        .max_redirects_will_error(false)
-        .proxy(None)
-        .user_agent(concat!("oncebox/", env!("CARGO_PKG_VERSION")))
-        .accept("*/*")
-        .accept_encoding("identity")
-        .timeout_connect(Some(settings.connect_timeout))
-        .input_buffer_size(BUFFER_BYTES)
-        .output_buffer_size(BUFFER_BYTES)
-        .max_response_header_size(MAX_HEAD_BYTES)
-        .max_idle_connections(settings.idle_connections)
-        .max_idle_connections_per_host(settings.idle_connections)
-        .max_idle_age(IDLE)
-        .tls_config(tls)
-        .build();
-    Agent::with_parts(config, ().chain(Opener).chain(RustlsConnector::default()), resolver)
 }
 
 /// Whether one of the addresses can be reached. A refusal is an answer: the line works. Without addresses: whether the
@@ -336,6 +407,9 @@ fn call_error(error: ureq::Error, url: &str) -> CallError {
         ureq::Error::Protocol(why) => {
             CallError::Failed(cause, format!("the answer is not valid HTTP: {why}"))
         }
+        ureq::Error::Io(why) if tls_error(&why).is_some() => {
+            CallError::Failed(cause, tls_error(&why).map(explained).unwrap_or_default())
+        }
         ureq::Error::Io(why) if url.starts_with("https:") && is_hangup(&why) => {
             let hint = "a server that wants a client certificate, or another one, ends a connection like this";
             CallError::Failed(cause, format!("{why}; {hint}"))
@@ -343,6 +417,10 @@ fn call_error(error: ureq::Error, url: &str) -> CallError {
         ureq::Error::Io(why) => CallError::Failed(cause, why.to_string()),
         other => CallError::Failed(cause, other.to_string()),
     }
+}
+
+fn tls_error(error: &std::io::Error) -> Option<&rustls::Error> {
+    error.get_ref()?.downcast_ref()
 }
 
 /// Whether the other side ended the connection while we wrote.
@@ -358,15 +436,18 @@ fn cause(error: &ureq::Error) -> Cause {
         | ureq::Error::Timeout(ureq::Timeout::Resolve | ureq::Timeout::Connect) => {
             Cause::NoConnection
         }
-        ureq::Error::Other(other) if other.is::<LookupFailed>() => Cause::NoConnection,
+        ureq::Error::Other(other) if other.is::<LookupFailed>() || other.is::<ProxyFailed>() => {
+            Cause::NoConnection
+        }
         ureq::Error::Timeout(_) => Cause::Timeout,
-        ureq::Error::Tls(_) | ureq::Error::Rustls(_) => Cause::Tls,
+        ureq::Error::Tls(_) => Cause::Tls,
         ureq::Error::Io(error) => match error.kind() {
             ErrorKind::ConnectionRefused => Cause::Refused,
             ErrorKind::NetworkUnreachable
             | ErrorKind::HostUnreachable
             | ErrorKind::NetworkDown
-            | ErrorKind::AddrNotAvailable => Cause::NoConnection,
+            | ErrorKind::AddrNotAvailable
+            | ErrorKind::PermissionDenied => Cause::NoConnection,
             ErrorKind::InvalidData => Cause::Tls,
             ErrorKind::TimedOut => Cause::Timeout,
             _ => Cause::Broken,
@@ -384,33 +465,6 @@ fn timed_out(phase: ureq::Timeout) -> &'static str {
     }
 }
 
-/// The authorities to trust, each as DER: those of the machine, and those of a PEM text beside them. Empty: the machine
-/// has none, and the web's that are compiled in count. `None`: the PEM text holds no certificate.
-///
-/// The machine's store is where an administrator puts the company's own authority (`update-ca-certificates`), and what
-/// its distribution keeps up to date. The variables `SSL_CERT_FILE` and `SSL_CERT_DIR` name another.
-pub fn trusted(own_pem: Option<&[u8]>) -> Option<Vec<Certificate<'static>>> {
-    let own = own_pem.map_or_else(Vec::new, certificates);
-    if own.is_empty() && own_pem.is_some() {
-        return None;
-    }
-    let machine = load_native_certs();
-    for error in machine.errors {
-        tracing::warn!(%error, "a part of the machine's trusted certificates cannot be read");
-    }
-    let machine = machine.certs.iter().map(|der| Certificate::from_der(der).to_owned());
-    Some(machine.chain(own).collect())
-}
-
-fn certificates(pem: &[u8]) -> Vec<Certificate<'static>> {
-    let items = parse_pem(pem);
-    let found = items.filter_map(|item| match item {
-        Ok(PemItem::Certificate(certificate)) => Some(certificate),
-        Ok(_) | Err(_) => None,
-    });
-    found.collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Write;
@@ -422,8 +476,13 @@ mod tests {
     fn a_connection_that_nobody_uses_is_closed() {
         let policy = AddressPolicy::new(vec!["127.0.0.1/32".parse().unwrap()]);
         let connect_timeout = Duration::from_mins(1);
-        let settings =
-            ClientSettings { policy, ca_pem: None, connect_timeout, idle_connections: 8 };
+        let settings = ClientSettings {
+            policy,
+            ca_pem: None,
+            connect_timeout,
+            idle_connections: 8,
+            proxy: None,
+        };
         let client = Client::new(settings).unwrap();
         let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -446,6 +505,7 @@ mod tests {
                 timeout: connect_timeout,
                 identity: None,
                 tenant: Some("acme"),
+                is_once: false,
             };
             for _ in 0..2 {
                 assert_eq!(client.send(&call).unwrap().status, 200);

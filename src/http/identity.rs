@@ -2,16 +2,18 @@
 //!
 //! Not here: who presents which ([`crate::pipeline`]).
 
+use std::sync::Arc;
+
 use data_encoding::HEXLOWER;
 use ring::digest::{SHA256, digest};
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::sign::CertifiedKey;
-use ureq::tls::{ClientCert, PemItem, parse_pem};
-#[cfg(feature = "kafka")]
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls_pki_types::pem::{PemObject, SectionKind};
 use zeroize::Zeroizing;
 
 use crate::base::clock::Timestamp;
+use crate::base::text::without_mark;
 use crate::http::certificate::valid_until;
 
 /// Certificates of one chain at most.
@@ -26,7 +28,7 @@ pub struct Identity {
     /// Certificates and key as they were brought.
     #[cfg(feature = "kafka")]
     pub pem: Zeroizing<String>,
-    pub(super) tls: ClientCert,
+    certified: Arc<SingleCertAndKey>,
 }
 
 impl std::fmt::Debug for Identity {
@@ -44,24 +46,30 @@ impl Identity {
             return Err(format!("the private key is encrypted; {how}"));
         }
         let (mut chain, mut key) = (Vec::new(), None);
-        for item in parse_pem(pem.as_bytes()) {
-            match item.map_err(|error| format!("the PEM is damaged: {error}"))? {
-                PemItem::Certificate(certificate) => chain.push(certificate),
-                PemItem::PrivateKey(one) if key.is_none() => key = Some(one),
-                PemItem::PrivateKey(_) => return Err("it holds several private keys".to_owned()),
+        for item in <(SectionKind, Vec<u8>)>::pem_slice_iter(without_mark(pem.as_bytes())) {
+            let (kind, der) = item.map_err(|error| format!("the PEM is damaged: {error}"))?;
+            match kind {
+                SectionKind::Certificate => chain.push(CertificateDer::from(der)),
+                SectionKind::PrivateKey
+                | SectionKind::RsaPrivateKey
+                | SectionKind::EcPrivateKey => {
+                    if key.replace(Zeroizing::new(der)).is_some() {
+                        return Err("it holds several private keys".to_owned());
+                    }
+                }
                 _ => {}
             }
         }
         let leaf = chain.first().ok_or("it holds no certificate (-----BEGIN CERTIFICATE-----)")?;
+        let leaf = leaf.clone();
         let key = key.ok_or("it holds no private key (-----BEGIN PRIVATE KEY-----)")?;
         if chain.len() > MAX_CHAIN {
             return Err(format!("it holds {} certificates; at most {MAX_CHAIN}", chain.len()));
         }
-        let ders = chain.iter().map(|one| CertificateDer::from(one.der().to_vec())).collect();
-        let key_der = PrivateKeyDer::try_from(key.der().to_vec())
+        let key_der = PrivateKeyDer::try_from(key.to_vec())
             .map_err(|why| format!("the private key cannot be used: {why}"))?;
-        // The client library would panic over what this refuses.
-        CertifiedKey::from_der(ders, key_der, &default_provider()).map_err(|error| match error {
+        let certified = CertifiedKey::from_der(chain, key_der, &default_provider());
+        let certified = certified.map_err(|error| match error {
             rustls::Error::InconsistentKeys(_) => {
                 "the private key does not belong to the first certificate; put that of the key first"
                     .to_owned()
@@ -69,12 +77,17 @@ impl Identity {
             other => format!("certificate and key cannot be used: {other}"),
         })?;
         Ok(Self {
-            fingerprint: HEXLOWER.encode(digest(&SHA256, leaf.der()).as_ref()),
-            valid_until: valid_until(leaf.der()).ok_or("the certificate has no readable expiry")?,
+            fingerprint: HEXLOWER.encode(digest(&SHA256, &leaf).as_ref()),
+            valid_until: valid_until(&leaf).ok_or("the certificate has no readable expiry")?,
             #[cfg(feature = "kafka")]
             pem: Zeroizing::new(pem.to_owned()),
-            tls: ClientCert::new_with_certs(&chain, key),
+            certified: Arc::new(SingleCertAndKey::from(certified)),
         })
+    }
+
+    /// What presents the certificate in a handshake.
+    pub(super) fn certified(&self) -> Arc<SingleCertAndKey> {
+        Arc::clone(&self.certified)
     }
 }
 

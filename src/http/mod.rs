@@ -4,16 +4,21 @@
 //! thread (`server`) calls the [`service`]; `answer` encodes the response, and `connection` writes it.
 
 mod answer;
+mod answer_head;
 pub mod bounded;
+pub mod ca_file;
 pub mod certificate;
 pub mod client;
+mod connecting;
 mod connection;
 mod core;
+mod exchange;
 mod framing;
 mod head;
 pub mod identity;
 mod listener;
 pub mod message;
+mod p521;
 pub mod proxies;
 mod readiness;
 mod resolver;
@@ -21,4 +26,6 @@ pub mod server;
 pub mod service;
 mod shares;
 mod socket;
+pub mod tls;
 pub mod trace;
+pub mod tunnel;

@@ -19,6 +19,7 @@ use ureq::unversioned::transport::NextTimeout;
 
 use crate::base::clock::Clock;
 use crate::base::fair::{Fair, Payer};
+use crate::http::tunnel::Proxy;
 use crate::model::address::AddressPolicy;
 use crate::sys::host;
 
@@ -166,10 +167,20 @@ impl Shared {
     }
 }
 
+/// Where a request goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Route {
+    /// To one of the addresses of the URL's host.
+    Direct(Vec<SocketAddr>),
+    /// To one of the addresses of the forward proxy, which looks the host up.
+    Proxy(Vec<SocketAddr>),
+}
+
 /// Resolves a name and refuses every address the policy does not allow.
 #[derive(Clone, Debug)]
 pub(crate) struct GuardedResolver {
     policy: AddressPolicy,
+    proxy: Option<Arc<Proxy>>,
     lookups: Arc<Lookups>,
     payer: Payer,
 }
@@ -185,9 +196,9 @@ pub(crate) struct Refused(pub(crate) String);
 pub(crate) struct LookupFailed(Arc<io::Error>);
 
 impl GuardedResolver {
-    pub(crate) fn new(policy: AddressPolicy) -> Self {
+    pub(crate) fn new(policy: AddressPolicy, proxy: Option<Arc<Proxy>>) -> Self {
         let system = |host: &str| Ok((host, 0).to_socket_addrs()?.take(MAX_ADDRESSES).collect());
-        Self { policy, lookups: Arc::new(Lookups::new(system)), payer: Payer::Anonymous }
+        Self { policy, proxy, lookups: Arc::new(Lookups::new(system)), payer: Payer::Anonymous }
     }
 
     /// The same for another payer.
@@ -195,12 +206,24 @@ impl GuardedResolver {
         Self { payer, ..self.clone() }
     }
 
-    /// The addresses of a URL's host, whether they may be called or not.
-    pub(crate) fn find(&self, uri: &Uri, timeout: NextTimeout) -> Result<Vec<SocketAddr>, Error> {
-        let host = uri.host().ok_or(Error::HostNotFound)?;
-        let default_port = if uri.scheme_str() == Some("https") { 443 } else { 80 };
-        let port = uri.port_u16().unwrap_or(default_port);
-        let bare = host.trim_start_matches('[').trim_end_matches(']');
+    /// The addresses that a URL leads to, whether they may be called or not.
+    pub(super) fn find(&self, uri: &Uri, timeout: NextTimeout) -> Result<Route, Error> {
+        let host = bare_host(uri).ok_or(Error::HostNotFound)?;
+        match self.proxy.as_deref().filter(|proxy| proxy.rules.serves(host)) {
+            Some(proxy) => {
+                let found = self.look_up(&proxy.rules.host, proxy.rules.port, timeout);
+                found.map(Route::Proxy)
+            }
+            None => self.look_up(host, port_of(uri), timeout).map(Route::Direct),
+        }
+    }
+
+    fn look_up(
+        &self,
+        bare: &str,
+        port: u16,
+        timeout: NextTimeout,
+    ) -> Result<Vec<SocketAddr>, Error> {
         if let Ok(ip) = bare.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, port)]);
         }
@@ -216,15 +239,27 @@ impl GuardedResolver {
 
     /// Whether a host has an address on a network of this machine; `None` if its name was not looked up lately.
     pub(crate) fn is_on_site(&self, host: &str) -> Option<bool> {
+        if self.proxy.as_ref().is_some_and(|proxy| proxy.rules.serves(host)) {
+            return Some(false);
+        }
         match host.parse() {
             Ok(ip) => Some(host::is_on_site(ip)),
             Err(_) => self.lookups.is_on_site(host),
         }
     }
 
-    /// Refuses addresses that may not be called.
-    pub(crate) fn check(&self, found: &[SocketAddr]) -> Result<ResolvedSocketAddrs, Error> {
+    /// Refuses addresses that may not be called. What the proxy looks up has no address here: its name is checked.
+    pub(super) fn check(&self, uri: &Uri, found: &Route) -> Result<ResolvedSocketAddrs, Error> {
         let mut allowed = self.empty();
+        let found = match (found, self.proxy.as_deref()) {
+            (Route::Proxy(found), Some(proxy)) => {
+                let checked = proxy.rules.check(bare_host(uri).unwrap_or_default());
+                checked.map_err(|why| Error::Other(Box::new(Refused(why.to_string()))))?;
+                found.iter().for_each(|address| allowed.push(*address));
+                return if allowed.is_empty() { Err(Error::HostNotFound) } else { Ok(allowed) };
+            }
+            (Route::Proxy(found) | Route::Direct(found), _) => found,
+        };
         for address in found {
             // One forbidden address forbids the name: a name with allowed and forbidden addresses is an attack.
             self.policy
@@ -236,6 +271,17 @@ impl GuardedResolver {
     }
 }
 
+/// The host of a URL, without brackets.
+pub(super) fn bare_host(uri: &Uri) -> Option<&str> {
+    Some(uri.host()?.trim_start_matches('[').trim_end_matches(']'))
+}
+
+/// The port of a URL.
+pub(super) fn port_of(uri: &Uri) -> u16 {
+    let default_port = if uri.scheme_str() == Some("https") { 443 } else { 80 };
+    uri.port_u16().unwrap_or(default_port)
+}
+
 impl Resolver for GuardedResolver {
     fn resolve(
         &self,
@@ -243,7 +289,7 @@ impl Resolver for GuardedResolver {
         _config: &Config,
         timeout: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, Error> {
-        self.check(&self.find(uri, timeout)?)
+        self.check(uri, &self.find(uri, timeout)?)
     }
 }
 

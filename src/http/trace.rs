@@ -8,16 +8,16 @@ use http::Uri;
 use parking_lot::Mutex;
 use ureq::config::Config;
 use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
-use ureq::unversioned::transport::{
-    Buffers, ConnectionDetails, Connector, NextTimeout, RustlsConnector, Transport,
-};
+use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, Transport};
 use ureq::{Agent, Error};
 
 use crate::base::clock::Clock;
 use crate::base::words::words;
 use crate::http::certificate::{self, Seen};
-use crate::http::resolver::GuardedResolver;
+use crate::http::exchange::Exchanges;
+use crate::http::resolver::{GuardedResolver, Route};
 use crate::http::socket::Opener;
+use crate::http::tls::TlsConnector;
 
 /// Addresses that are looked at for a certificate.
 const MAX_LOOKS: usize = 2;
@@ -68,7 +68,7 @@ struct Noted {
     /// When the last step ended.
     since: Duration,
     steps: Vec<Step>,
-    addresses: Vec<SocketAddr>,
+    route: Option<Route>,
     seen: Option<Seen>,
 }
 
@@ -76,7 +76,7 @@ impl Trace {
     /// Begins with the first step.
     pub fn new(clock: Clock) -> Self {
         let since = clock.monotonic();
-        let noted = Noted { since, steps: Vec::new(), addresses: Vec::new(), seen: None };
+        let noted = Noted { since, steps: Vec::new(), route: None, seen: None };
         Self { clock, sends: true, noted: Arc::new(Mutex::new(noted)) }
     }
 
@@ -125,23 +125,34 @@ impl Trace {
     }
 
     /// An agent of these settings, without connections, that notes what it does.
-    pub(crate) fn agent(&self, config: Config, resolver: GuardedResolver) -> Agent {
+    pub(super) fn agent(
+        &self,
+        config: Config,
+        opener: Opener,
+        tls: TlsConnector,
+        resolver: GuardedResolver,
+    ) -> Agent {
         let connector =
-            ().chain(Opener)
+            ().chain(opener)
                 .chain(NoteConnect(self.clone()))
-                .chain(RustlsConnector::default())
-                .chain(NoteTls(self.clone()));
+                .chain(tls)
+                .chain(NoteTls(self.clone()))
+                .chain(Exchanges);
         Agent::with_parts(config, connector, NoteLookup { resolver, trace: self.clone() })
     }
 
     /// Looks at the certificate of the server that was called.
-    pub(crate) fn look(&self, url: &str) {
+    pub(super) fn look(&self, url: &str, opener: &Opener) {
         let Ok(url) = url.parse::<Uri>() else { return };
         let (Some("https"), Some(host)) = (url.scheme_str(), url.host()) else { return };
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        let addresses = self.noted.lock().addresses.clone();
-        let mut looks = addresses.into_iter().take(MAX_LOOKS);
-        let seen = looks.find_map(|address| certificate::look(address, host, &self.clock));
+        let route = self.noted.lock().route.clone();
+        let Some(Route::Direct(mut addresses) | Route::Proxy(mut addresses)) = route else {
+            return;
+        };
+        addresses.truncate(MAX_LOOKS);
+        let stream = opener.open(&url, &addresses, certificate::TIMEOUT);
+        let seen = stream.ok().and_then(|stream| certificate::look(stream, host, &self.clock));
         self.noted.lock().seen = seen;
     }
 }
@@ -160,14 +171,24 @@ impl Resolver for NoteLookup {
         timeout: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, Error> {
         let found = self.resolver.find(uri, timeout)?;
-        if found.is_empty() {
+        let (Route::Direct(addresses) | Route::Proxy(addresses)) = &found;
+        if addresses.is_empty() {
             return Err(Error::HostNotFound);
         }
-        let shown: Vec<String> = found.iter().map(|address| address.ip().to_string()).collect();
-        self.trace.note(StepName::Lookup, shown.join(", "));
-        let allowed = self.resolver.check(&found)?;
-        self.trace.note(StepName::Policy, "may be called");
-        self.trace.noted.lock().addresses = found;
+        let shown: Vec<String> = addresses.iter().map(|address| address.ip().to_string()).collect();
+        let shown = shown.join(", ");
+        let is_proxied = matches!(found, Route::Proxy(_));
+        let looked_up = if is_proxied {
+            format!("by the proxy (delivery.proxy), which is at {shown}")
+        } else {
+            shown
+        };
+        self.trace.note(StepName::Lookup, looked_up);
+        let allowed = self.resolver.check(uri, &found)?;
+        let checked =
+            if is_proxied { "the proxy may be asked for this name" } else { "may be called" };
+        self.trace.note(StepName::Policy, checked);
+        self.trace.noted.lock().route = Some(found);
         Ok(allowed)
     }
 }

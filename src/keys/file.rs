@@ -75,7 +75,7 @@ pub fn read(path: &Path) -> Result<MasterKey, KeyFileError> {
 
 /// Reads a key file of any mode and owner, for files that the service manager protects.
 pub fn read_given(path: &Path) -> Result<MasterKey, KeyFileError> {
-    let text = user::in_directory(directory_of(path), || fs::read_to_string(path));
+    let text = user::in_directory(directory_of(path), || files::read_text(path));
     let text = Zeroizing::new(text.map_err(file_error(path))?);
     MasterKey::from_text(&text)
         .map_err(|source| KeyFileError::Key { path: path.to_owned(), source })

@@ -449,7 +449,8 @@ impl Jitter {
     }
 }
 
-/// Parses `Retry-After`: seconds, or a date in any of HTTP's three formats.
+/// Parses `Retry-After`: seconds, or a date in any of HTTP's three formats. Also what is met outside the standard: a
+/// decimal, which is rounded up, and a date whose zone is not `GMT` but `UTC`, `Z` or an offset such as `+0000`.
 ///
 /// A date in the past is no wait, a wait of more than 24 h is 24 h, and an invalid value is `None`.
 /// Source: RFC 9110, sections 10.2.3 and 5.6.7.
@@ -474,22 +475,55 @@ pub fn retry_after(value: &str, wall_now: Timestamp) -> Option<Duration> {
         let asked = value.parse().map_or(MAX_RETRY_AFTER, Duration::from_secs);
         return Some(asked.min(MAX_RETRY_AFTER));
     }
+    if let Some(asked) = decimal(value) {
+        return Some(asked.min(MAX_RETRY_AFTER));
+    }
     let at = http_date(value, wall_now)?;
     Some(at.since(wall_now).min(MAX_RETRY_AFTER))
+}
+
+/// Seconds with a fraction, rounded up: some programs write `2.0`.
+fn decimal(value: &str) -> Option<Duration> {
+    let (whole, fraction) = value.split_once('.')?;
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    if !is_number(whole) || !is_number(fraction) {
+        return None;
+    }
+    let seconds = whole.parse::<u64>().unwrap_or(u64::MAX);
+    let is_more = fraction.bytes().any(|digit| digit != b'0');
+    Some(Duration::from_secs(seconds.saturating_add(u64::from(is_more))))
+}
+
+/// The offset of a zone in seconds: none of `GMT`, or `+0100` and the like.
+fn zone(text: &str) -> Option<i64> {
+    if ["GMT", "UTC", "UT", "Z"].contains(&text) {
+        return Some(0);
+    }
+    let sign = match text.get(..1)? {
+        "+" => 1,
+        "-" => -1,
+        _ => return None,
+    };
+    let hours = i64::from(digits(text.get(1..3)?, 2)?);
+    let minutes = i64::from(digits(text.get(3..)?, 2)?);
+    (hours < 24 && minutes < 60).then_some(sign * (hours * 3600 + minutes * 60))
 }
 
 /// Reads the three date formats; the weekday is not compared with the date.
 fn http_date(value: &str, wall_now: Timestamp) -> Option<Timestamp> {
     let words: Vec<&str> = value.split_ascii_whitespace().collect();
+    let mut offset = 0;
     let at = match *words.as_slice() {
         // Sun, 06 Nov 1994 08:49:37 GMT
-        [weekday, day, month, year, time, "GMT"] => {
+        [weekday, day, month, year, time, zoned] => {
             weekday.strip_suffix(',')?;
+            offset = zone(zoned)?;
             date_time(four_digits(year)?, month, day, time)?
         }
         // Sunday, 06-Nov-94 08:49:37 GMT
-        [weekday, date, time, "GMT"] => {
+        [weekday, date, time, zoned] => {
             weekday.strip_suffix(',')?;
+            offset = zone(zoned)?;
             let mut parts = date.splitn(3, '-');
             let (day, month, year) = (parts.next()?, parts.next()?, parts.next()?);
             date_time(full_year(digits(year, 2)?, wall_now)?, month, day, time)?
@@ -498,7 +532,7 @@ fn http_date(value: &str, wall_now: Timestamp) -> Option<Timestamp> {
         [_weekday, month, day, time, year] => date_time(four_digits(year)?, month, day, time)?,
         _ => return None,
     };
-    Some(Timestamp::from_secs(at.assume_utc().unix_timestamp()))
+    Some(Timestamp::from_secs(at.assume_utc().unix_timestamp().saturating_sub(offset)))
 }
 
 fn date_time(year: i32, month: &str, day: &str, time: &str) -> Option<PrimitiveDateTime> {
@@ -579,6 +613,11 @@ mod tests {
             "Sun, 06 Nov 1994 08:49:37 GMT",
             "Sunday, 06-Nov-94 08:49:37 GMT",
             "Sun Nov  6 08:49:37 1994",
+            "Sun, 06 Nov 1994 08:49:37 UTC",
+            "Sun, 06 Nov 1994 08:49:37 +0000",
+            "Sun, 06 Nov 1994 10:19:37 +0130",
+            "Sun, 06 Nov 1994 07:49:37 -0100",
+            "Sunday, 06-Nov-94 08:49:37 UTC",
         ] {
             assert_eq!(retry_after(date, now), Some(Duration::from_secs(37)), "{date}");
             let later = now.plus(Duration::from_secs(100));
@@ -604,7 +643,12 @@ mod tests {
             "",
             " ",
             "-1",
-            "1.5",
+            "1.",
+            ".5",
+            "1.5.2",
+            "1,5",
+            "Sun, 06 Nov 1994 08:49:37 +01",
+            "Sun, 06 Nov 1994 08:49:37 +2500",
             "+5",
             "5 s",
             "0x10",
@@ -617,7 +661,11 @@ mod tests {
         ] {
             assert_eq!(retry_after(text, now), None, "{text:?}");
         }
+        for (text, seconds) in [("600.0", 600), ("1.5", 2), ("0.001", 1), ("0.0", 0)] {
+            assert_eq!(retry_after(text, now), Some(Duration::from_secs(seconds)), "{text}");
+        }
         let endless = "9".repeat(60);
+        assert_eq!(retry_after(&format!("{endless}.5"), now), Some(MAX_RETRY_AFTER));
         assert_eq!(retry_after(&endless, now), Some(MAX_RETRY_AFTER));
         assert_eq!(retry_after("86401", now), Some(MAX_RETRY_AFTER));
     }

@@ -15,6 +15,7 @@ pub mod event;
 pub mod external_call;
 pub mod failure;
 pub mod format;
+pub mod forward_proxy;
 pub mod health;
 pub mod health_probe;
 pub mod history;

@@ -577,6 +577,7 @@ impl Deliver {
             timeout: request.timeout,
             identity: None,
             tenant: Some(&outgoing.tenant),
+            is_once: subscription.new.order.external_calls.is_some(),
         };
         if self.faults.hit(Step::BeforeSend) {
             let reason = "planned: the line is down".to_owned();

@@ -12,8 +12,10 @@ use rustix::fs::{
     unlinkat,
 };
 use rustix::io::Errno;
+use zeroize::Zeroizing;
 
 use crate::base::clock::Timestamp;
+use crate::base::text::remove_mark;
 use crate::sys::user;
 
 /// Temporary names tried for a file that is being written.
@@ -128,6 +130,27 @@ fn keep_owner(partial: &Path, path: &Path) -> io::Result<()> {
     }
 }
 
+/// Reads a text file that a person made, without a byte order mark.
+pub fn read_text(path: &Path) -> io::Result<String> {
+    let mut text = fs::read_to_string(path)?;
+    remove_mark(&mut text);
+    Ok(text)
+}
+
+/// Reads a secret from a file, without the line end after it. Refuses a file that others can read.
+pub fn read_secret(path: &Path) -> io::Result<Zeroizing<String>> {
+    let mode = fs::metadata(path)?.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        let why = format!(
+            "it has mode {mode:03o}: others could read the password (chmod 600 {})",
+            path.display()
+        );
+        return Err(io::Error::new(ErrorKind::PermissionDenied, why));
+    }
+    let text = Zeroizing::new(read_text(path)?);
+    Ok(Zeroizing::new(text.trim_end_matches(['\r', '\n']).to_owned()))
+}
+
 /// Reads a small file of `directory` with the rights of the user who decides what is in it, and follows no link. Refuses
 /// a file of somebody else, or one that others can change.
 pub fn read_own(directory: &Path, name: &str) -> io::Result<String> {
@@ -146,6 +169,7 @@ pub fn read_own(directory: &Path, name: &str) -> io::Result<String> {
         }
         let mut text = String::new();
         file.take(MAX_OWN_BYTES).read_to_string(&mut text)?;
+        remove_mark(&mut text);
         Ok(text)
     })
 }

@@ -1,18 +1,22 @@
 //! Alerts by e-mail, over the mail server of the settings. One connection for each message. The mail crate bounds
 //! neither a line nor the time of a whole mail, so its connection is [`bounded`].
 
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
-use std::{fs, io};
 
+use lettre::Message as Mail;
+use lettre::address::Envelope;
 use lettre::message::{Mailbox, MessageBuilder, header::ContentType};
-use lettre::transport::smtp::authentication::Credentials;
-use lettre::transport::smtp::client::{Certificate, CertificateStore, Tls, TlsParameters};
+use lettre::transport::smtp::Error;
+use lettre::transport::smtp::authentication::{Credentials, Mechanism};
+use lettre::transport::smtp::client::{
+    Certificate, CertificateStore, SmtpConnection, Tls, TlsParameters,
+};
+use lettre::transport::smtp::commands::{Data, Mail as MailCommand, Rcpt};
+use lettre::transport::smtp::extension::{ClientId, MailBodyParameter, MailParameter};
 use lettre::transport::smtp::response::Response;
-use lettre::transport::smtp::{Error, SmtpTransport};
-use lettre::{Message as Mail, Transport};
 use zeroize::Zeroizing;
 
 use crate::alerts::channel::reserved;
@@ -20,12 +24,14 @@ use crate::alerts::message::Message;
 use crate::base::clock::Timestamp;
 use crate::config::{CREDENTIALS, Live, Settings, Smtp, SmtpTls, environment};
 use crate::http::bounded::{Bounds, Exceeded, bounded};
-use crate::http::client::{Call, SetupError, read_ca_file, trusted};
+use crate::http::client::{Call, read_ca_file};
+use crate::http::tls::trusted;
 use crate::model::delivery::OutgoingRequest;
 use crate::model::outcome::{Cause, Outcome};
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 use crate::store::{Store, tenants};
+use crate::sys::files;
 use crate::sys::host::machine_name;
 use crate::targets::parcel::{Parcel, Sends};
 
@@ -115,7 +121,7 @@ fn send(
         transport(settings, address).map(|transport| transport.send(&mail))
     });
     match sent {
-        Ok((Ok(Ok(response)), _)) => Outcome::Accepted { excerpt: said(&response) },
+        Ok((Ok(Ok(sent)), _)) => Outcome::Accepted { excerpt: sent.said() },
         Ok((Ok(Err(_)), Some(exceeded))) => broken_off(exceeded, total),
         Ok((Ok(Err(error)), None)) => failed(&error),
         Ok((Err(reason), _)) => Outcome::Blocked { reason },
@@ -185,8 +191,96 @@ fn host(smtp: &Smtp) -> Result<&str, String> {
     host.ok_or_else(|| "no mail server is set; add host under [smtp] in the settings".to_owned())
 }
 
+/// How a mail goes to the server.
+struct MailTransport {
+    address: SocketAddr,
+    timeout: Duration,
+    tls: Tls,
+    credentials: Option<Credentials>,
+}
+
+/// A mail that the server took.
+struct Sent {
+    response: Response,
+    /// The addresses that it refused, each with its answer.
+    refused: Vec<String>,
+}
+
+impl Sent {
+    fn said(&self) -> String {
+        let said = said(&self.response);
+        match self.refused.as_slice() {
+            [] => said,
+            refused => format!("{said}; not to {}", refused.join("; not to ")),
+        }
+    }
+}
+
+impl MailTransport {
+    /// Sends a mail to the addresses that the server accepts. Fails if it accepts none: with an error for later, if there
+    /// is one, because then another attempt helps.
+    fn send(&self, mail: &Mail) -> Result<Sent, Error> {
+        let mut server = self.log_on()?;
+        let sent = hand_over(&mut server, mail.envelope(), &mail.formatted());
+        server.abort();
+        sent
+    }
+
+    fn log_on(&self) -> Result<SmtpConnection, Error> {
+        let hello = ClientId::default();
+        let wrapper = match &self.tls {
+            Tls::Wrapper(parameters) => Some(parameters),
+            _ => None,
+        };
+        let timeout = Some(self.timeout);
+        let mut server = SmtpConnection::connect(self.address, timeout, &hello, wrapper, None)?;
+        if let Tls::Required(parameters) = &self.tls {
+            server.starttls(parameters, &hello)?;
+        }
+        if let Some(credentials) = &self.credentials {
+            server.auth(&[Mechanism::Plain, Mechanism::Login], credentials)?;
+        }
+        Ok(server)
+    }
+}
+
+fn hand_over(server: &mut SmtpConnection, to: &Envelope, mail: &[u8]) -> Result<Sent, Error> {
+    let mut options = Vec::new();
+    let mut addresses = to.to().iter().chain(to.from());
+    if !addresses.all(|address| AsRef::<str>::as_ref(address).is_ascii()) {
+        options.push(MailParameter::SmtpUtfEight);
+    }
+    if !mail.is_ascii() {
+        options.push(MailParameter::Body(MailBodyParameter::EightBitMime));
+    }
+    server.command(MailCommand::new(to.from().cloned(), options))?;
+    let mut refused = Vec::new();
+    let mut failed: Option<Error> = None;
+    for address in to.to() {
+        match server.command(Rcpt::new(address.clone(), Vec::new())) {
+            Ok(_) => {}
+            Err(error) if error.is_permanent() || error.is_transient() => {
+                refused.push(format!("{address}: {}", all_causes(&error)));
+                if failed.as_ref().is_none_or(Error::is_permanent) {
+                    failed = Some(error);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    if let Some(error) = failed.filter(|_| refused.len() == to.to().len()) {
+        return Err(error);
+    }
+    for address in &refused {
+        tracing::warn!(%address, "the mail server refuses an address; the others get the mail");
+    }
+    server.command(Data)?;
+    let response = server.message(mail)?;
+    Ok(Sent { response, refused })
+}
+
 /// What sends mails over the connection at this address.
-fn transport(settings: &Settings, address: SocketAddr) -> Result<SmtpTransport, String> {
+fn transport(settings: &Settings, address: SocketAddr) -> Result<MailTransport, String> {
     let Smtp { tls, user, timeout, .. } = &settings.smtp;
     let host = host(&settings.smtp)?;
     let is_here = matches!(host, "localhost" | "127.0.0.1" | "::1");
@@ -202,27 +296,24 @@ fn transport(settings: &Settings, address: SocketAddr) -> Result<SmtpTransport, 
             );
         }
     };
-    let mut builder = SmtpTransport::builder_dangerous(address.ip().to_string())
-        .port(address.port())
-        .tls(tls)
-        .timeout(Some(*timeout));
-    if let Some(user) = user {
+    let log_on = |user: &String| {
         let password = password(&settings.smtp)?;
-        builder = builder.credentials(Credentials::new(user.clone(), password.as_str().to_owned()));
-    }
-    Ok(builder.build())
+        Ok::<_, String>(Credentials::new(user.clone(), password.as_str().to_owned()))
+    };
+    let credentials = user.as_ref().map(log_on).transpose()?;
+    Ok(MailTransport { address, timeout: *timeout, tls, credentials })
 }
 
 /// The certificates to trust are those of deliveries.
 fn parameters(host: &str, ca_file: Option<&Path>) -> Result<TlsParameters, String> {
     let mut builder = TlsParameters::builder(host.to_owned());
     let pem = ca_file.map(read_ca_file).transpose().map_err(|error| error.to_string())?;
-    let trusted = trusted(pem.as_deref()).ok_or_else(|| SetupError::NoCertificate.to_string())?;
+    let trusted = trusted(pem.as_deref()).map_err(|error| error.to_string())?;
     let store =
         if trusted.is_empty() { CertificateStore::WebpkiRoots } else { CertificateStore::None };
     builder = builder.certificate_store(store);
     for certificate in trusted {
-        let certificate = Certificate::from_der(certificate.der().to_vec());
+        let certificate = Certificate::from_der(certificate.to_vec());
         builder = builder.add_root_certificate(certificate.map_err(|error| error.to_string())?);
     }
     builder.build().map_err(|error| error.to_string())
@@ -234,14 +325,11 @@ fn password(smtp: &Smtp) -> Result<Zeroizing<String>, String> {
         format!("smtp.user has no password; set smtp.password_file or the systemd credential {CREDENTIAL}")
     })?;
     let wrong = |error: io::Error| format!("{}: {error}", path.display());
-    let mode = fs::metadata(&path).map_err(wrong)?.permissions().mode() & 0o777;
-    if smtp.password_file.is_some() && mode & 0o077 != 0 {
-        return Err(format!(
-            "{0} has mode {mode:03o}: others could read the password (chmod 600 {0})",
-            path.display()
-        ));
+    if smtp.password_file.is_some() {
+        return files::read_secret(&path).map_err(wrong);
     }
-    let text = Zeroizing::new(fs::read_to_string(&path).map_err(wrong)?);
+    // The service manager protects its credentials.
+    let text = Zeroizing::new(files::read_text(&path).map_err(wrong)?);
     Ok(Zeroizing::new(text.trim_end_matches(['\r', '\n']).to_owned()))
 }
 

@@ -3,6 +3,19 @@
 use crate::rig::prelude::*;
 
 #[test]
+fn a_mark_before_the_settings_is_skipped_and_a_bad_block_of_the_ca_file_is_named() {
+    let rig = Rig::stopped();
+    let file = rig.file("marked.toml", "\u{feff}[delivery]\ncap = 4\n");
+    let path = file.to_str().unwrap();
+    assert!(rig.ok(&["config", "check", path]).contains("no mistakes"));
+    let ca_file = rig.file("ca.pem", "# ours\n-----BEGIN CERTIFICATE-----\nAAAA\n");
+    fs::write(&file, format!("[delivery]\nca_file = {ca_file:?}\n")).unwrap();
+    rig.run(&["config", "check", path]).ends(78, &["delivery.ca_file", "block 1 (line 2)"]);
+    fs::write(&file, "[delivery]\nproxy = \"http://erp:word@proxy:3128\"\n").unwrap();
+    rig.run(&["config", "check", path]).ends(78, &["delivery.proxy", "proxy_user"]);
+}
+
+#[test]
 fn more_files_are_read_by_their_names_and_the_last_one_counts() {
     let rig = Rig::stopped();
     let more = rig.dir.path().join("conf.d");

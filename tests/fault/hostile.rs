@@ -215,8 +215,9 @@ fn huge_heads(over: &Over) -> Vec<Kind> {
         })
     };
     vec![
-        kind("huge-head", http(huge(b"x-n: 1\r\n")), "too many headers"),
-        kind("huge-field", http(huge(b"x")), "head of the answer is larger than 16383 bytes"),
+        // The status has come; what follows it without end is not read.
+        kind("huge-head", http(huge(b"x-n: 1\r\n")), "").succeeds(),
+        kind("huge-field", http(huge(b"x")), "").succeeds(),
     ]
 }
 

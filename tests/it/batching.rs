@@ -238,7 +238,8 @@ struct Elsewhere(Client, String);
 fn elsewhere(host: &Receiver) -> Elsewhere {
     let policy = AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()]);
     let (connect_timeout, idle_connections) = (secs(5), 2);
-    let client = ClientSettings { policy, ca_pem: None, connect_timeout, idle_connections };
+    let client =
+        ClientSettings { policy, ca_pem: None, connect_timeout, idle_connections, proxy: None };
     Elsewhere(Client::new(client).unwrap(), format!("http://{}", host.address))
 }
 

@@ -67,6 +67,7 @@ mod offline;
 mod operational;
 mod order_of_sources;
 mod ordering;
+mod outgoing;
 mod past_holds;
 mod plain_sql;
 mod privacy;

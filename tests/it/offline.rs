@@ -37,7 +37,8 @@ impl Line {
     fn failing_with(cause: Cause, hangs: bool) -> Arc<Self> {
         let policy = AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()]);
         let (connect_timeout, idle_connections) = (secs(5), 2);
-        let client = ClientSettings { policy, ca_pem: None, connect_timeout, idle_connections };
+        let client =
+            ClientSettings { policy, ca_pem: None, connect_timeout, idle_connections, proxy: None };
         Arc::new(Self {
             is_up: AtomicBool::new(true),
             cause,
@@ -99,7 +100,13 @@ impl Sender for Line {
         thread::sleep(Duration::from_millis(3));
         self.under_way.fetch_sub(1, Ordering::SeqCst);
         self.arrived.lock().push((host, String::from_utf8_lossy(call.body).into_owned()));
-        Ok(Answer { status: 200, retry_after: None, custom_data: None, body: Vec::new() })
+        Ok(Answer {
+            status: 200,
+            retry_after: None,
+            custom_data: None,
+            body: Vec::new(),
+            oddity: None,
+        })
     }
 
     fn is_on_site(&self, host: &str) -> Option<bool> {

@@ -286,7 +286,13 @@ struct Timeouts(Mutex<Vec<Duration>>);
 impl Sender for Timeouts {
     fn send(&self, call: &Call<'_>) -> Result<Answer, CallError> {
         self.0.lock().unwrap().push(call.timeout);
-        Ok(Answer { status: 200, retry_after: None, custom_data: None, body: Vec::new() })
+        Ok(Answer {
+            status: 200,
+            retry_after: None,
+            custom_data: None,
+            body: Vec::new(),
+            oddity: None,
+        })
     }
 
     fn is_on_site(&self, _host: &str) -> Option<bool> {

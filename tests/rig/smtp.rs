@@ -42,6 +42,8 @@ struct Shared {
     mails: Mutex<Vec<Mail>>,
     /// What RCPT is answered.
     to_rcpt: Mutex<String>,
+    /// Addresses that are refused, each with the answer.
+    refused: Mutex<Vec<(String, String)>>,
 }
 
 impl MailServer {
@@ -54,6 +56,7 @@ impl MailServer {
             tls: Arc::new(tls(ca_file)),
             mails: Mutex::default(),
             to_rcpt: Mutex::new("250 ok".to_owned()),
+            refused: Mutex::default(),
         });
         let accepting = Arc::clone(&shared);
         thread::spawn(move || {
@@ -67,6 +70,11 @@ impl MailServer {
 
     pub(crate) fn mails(&self) -> Vec<Mail> {
         self.shared.mails.lock().unwrap().clone()
+    }
+
+    /// Refuses an address from now on.
+    pub(crate) fn refuse(&self, address: &str, answer: &str) {
+        self.shared.refused.lock().unwrap().push((address.to_owned(), answer.to_owned()));
     }
 
     /// What every recipient is answered from now on.
@@ -153,8 +161,13 @@ impl Shared {
                     say(stream.get_mut(), "250 ok");
                 }
                 "RCPT" => {
-                    mail.to.push(rest.to_owned());
-                    let answer = self.to_rcpt.lock().unwrap().clone();
+                    let refused = self.refused.lock().unwrap();
+                    let refused = refused.iter().find(|(address, _)| rest.contains(address));
+                    let usual = self.to_rcpt.lock().unwrap().clone();
+                    let answer = refused.map_or(usual, |(_, answer)| answer.clone());
+                    if refused.is_none() {
+                        mail.to.push(rest.to_owned());
+                    }
                     say(stream.get_mut(), &answer);
                 }
                 "DATA" => {

@@ -4,7 +4,9 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
+use crate::app::forward_proxy;
 use crate::cli::doctor::{Finding, Installation, fail, ok, warn};
 use crate::cli::input::{is_packaged, not_running};
 use crate::config::Settings;
@@ -21,6 +23,8 @@ const UNITS: [&str; 3] = [
 ];
 /// The exposure of the unit as it is shipped, rounded up: 0 is none, 10 is all.
 const MAX_EXPOSURE: f64 = 1.5;
+/// How long the connection to the proxy is waited for.
+const PROXY_TIMEOUT: Duration = Duration::from_secs(5);
 /// A file from the future by more than this was written under another clock.
 const FUTURE_MS: i64 = 60_000;
 
@@ -75,8 +79,30 @@ pub(super) fn look(here: &Installation) -> Vec<Finding> {
     findings.extend(socket(&here.settings));
     findings.push(addresses(here));
     findings.extend(public_url(here));
+    findings.extend(proxy(&here.settings));
     findings.extend(unit());
     findings
+}
+
+/// Whether the forward proxy can be connected to.
+fn proxy(settings: &Settings) -> Option<Finding> {
+    let proxy = match forward_proxy(&settings.delivery) {
+        Ok(proxy) => proxy?,
+        Err(error) => return Some(fail("proxy", error.to_string())),
+    };
+    let rules = &proxy.rules;
+    let except: Vec<String> = rules.except.iter().map(ToString::to_string).collect();
+    let direct = match except.as_slice() {
+        [] => "addresses that are not public".to_owned(),
+        some => format!("addresses that are not public, {}", some.join(", ")),
+    };
+    Some(match proxy.connect(PROXY_TIMEOUT) {
+        Ok(()) => ok("proxy", format!("{rules} can be connected to; without it: {direct}")),
+        Err(error) => fail(
+            "proxy",
+            format!("{rules} cannot be connected to: {error}; correct delivery.proxy"),
+        ),
+    })
 }
 
 /// What systemd thinks of the unit, where there are both.

@@ -55,11 +55,12 @@ impl Sends for Http {
                 // The path of such a URL is a secret, and programs quote it when they refuse a request.
                 let path = sealed.as_ref().and_then(|url| url.splitn(4, '/').nth(3));
                 let answer = scrubbed(answer, path.filter(|path| !path.is_empty()).as_slice());
+                let excerpt = excerpt(&answer.body, parcel.echo);
                 Outcome::Answered {
                     status: answer.status,
                     retry_after: answer.retry_after.and_then(|value| retry_after(&value, *at)),
                     custom_data: answer.custom_data,
-                    excerpt: without_token(excerpt(&answer.body, parcel.echo), call.headers),
+                    excerpt: without_token(noted(answer.oddity, excerpt), call.headers),
                 }
             }
             Err(not_sent) => not_sent.outcome(*at),
@@ -89,6 +90,14 @@ fn excerpt(body: &[u8], echo: &ResponseScrub) -> String {
         return text.chars().take(MAX_EXCERPT_CHARS).collect();
     }
     echo.clean(text.into_owned()).chars().take(MAX_EXCERPT_CHARS).collect()
+}
+
+/// The beginning of an answer, after a note on what is wrong with its head.
+fn noted(oddity: Option<String>, excerpt: String) -> String {
+    match oddity {
+        Some(oddity) => format!("[{oddity}] {excerpt}").chars().take(MAX_EXCERPT_CHARS).collect(),
+        None => excerpt,
+    }
 }
 
 /// An answer may repeat what was sent, but whoever reads it must not be able to confirm the delivery.
