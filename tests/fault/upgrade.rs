@@ -139,7 +139,7 @@ fn upgraded_and_delivered(from: i64) {
     );
     let process = Process::start(home.path());
     let database = file::open(&data.join("oncebox.db"));
-    assert_eq!(file::lines(&database, "PRAGMA user_version"), ["15"]);
+    assert_eq!(file::lines(&database, "PRAGMA user_version"), ["16"]);
     let held = process.call("GET", "/v1/subscriptions/erp", &Value::Null).json();
     assert_eq!(held["holds"][0]["reason"], "paused");
     let receiver = Receiver::new();
