@@ -85,6 +85,11 @@ fn a_file_of_schema_11_is_upgraded_and_what_waits_in_it_is_delivered() {
 }
 
 #[test]
+fn a_file_of_schema_15_is_upgraded_and_what_waits_in_it_is_delivered() {
+    upgraded_and_delivered(15);
+}
+
+#[test]
 fn an_erp_may_have_tables_with_the_names_of_our_views() {
     let home = tempfile::tempdir().unwrap();
     place(8, &home.path().join("data"));

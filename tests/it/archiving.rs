@@ -883,8 +883,8 @@ fn the_columns_say_what_the_seeds_mean(rig: &Rig) {
         "SELECT resource_type || ' ' || actor_type || ' ' || json_extract(diff_after, '$.name')
                      FROM audit_events WHERE action = 'subscription.create'";
     assert_eq!(report(rig, audited), ["subscription SERVICE erp"]);
-    let envelopes = "SELECT DISTINCT substr(envelope, 1, instr(envelope, '{') - 1) FROM message";
-    assert_eq!(report(rig, envelopes), ["content-type: application/json", "x-region: north", ""]);
+    let envelopes = "SELECT DISTINCT replace(substr(envelope, 1, instr(envelope, '{') - 1), char(10), '|') FROM message";
+    assert_eq!(report(rig, envelopes), ["content-type: application/json|x-region: north||"]);
     let subscriptions = "SELECT events || ' ' || status || ' ' || (length(secret_encrypted) > 40) FROM webhook_subscriptions";
     assert_eq!(report(rig, subscriptions), [r#"["*"] ACTIVE 1"#]);
 }

@@ -139,10 +139,10 @@ fn another_oncebox_takes_the_type_from_the_field() {
     let url = format!("http://{}/in/finance", rig.address());
     let body = json!({ "name": "next", "url": url, "secret": secret });
     rig.post("/v1/subscriptions", &body).is(201);
-    for event_type in ["invoice.paid", "rechnung bezahlt%"] {
+    for event_type in ["invoice.paid", "rechnung%bezahlt"] {
         rig.publish_type(event_type);
         rig.settle();
     }
     let types = "SELECT group_concat(event_type, '|') FROM webhook_events";
-    assert_eq!(rig.one(types), "invoice.paid|rechnung_bezahlt%");
+    assert_eq!(rig.one(types), "invoice.paid|rechnung%bezahlt");
 }
