@@ -258,7 +258,7 @@ CREATE TABLE past_holds (
 
 CREATE INDEX past_holds_of ON past_holds (subscription_seq, reason);
 
--- Secrets and what else opens a door, each version a row. `sealed` is AES-256-GCM under the master key, which is not
+-- Secrets and what else opens a door, each version a row. `sealed` is AES-256-GCM under a data key, wrapped by the master key, which is not
 -- in this file. A subscription has one in force to sign with, at most one to log on with (bearer, basic, api_key,
 -- oauth2), and at most one client certificate.
 CREATE TABLE credentials (
@@ -412,6 +412,10 @@ CREATE TABLE webhook_events (
   ordering_key TEXT,
   -- As in outbox.
   expunged_at INTEGER,
+  -- The name of the header field in which its provider names its type; NULL: there is none.
+  type_field TEXT,
+  -- Its id, by the name that reports of other platforms use.
+  event_id TEXT GENERATED ALWAYS AS (id) VIRTUAL,
   CONSTRAINT webhook_event_has_one_payload CHECK ((payload IS NULL) <> (payload_seq IS NULL)),
   CONSTRAINT webhook_event_id_is_1_to_500 CHECK (length(provider_event_id) BETWEEN 1 AND 500),
   CONSTRAINT webhook_event_type_is_1_to_128 CHECK (length(event_type) BETWEEN 1 AND 128),
@@ -683,6 +687,9 @@ CREATE TABLE attempts (
   body_sha256   BLOB,
   -- Its header fields besides those of every request, as a JSON array of pairs, without secrets.
   fields        TEXT,
+  -- 1: the request also had the header fields that name the event, such as oncebox-event-type.
+  named INTEGER NOT NULL DEFAULT 0
+    CONSTRAINT attempt_named_is_0_or_1 CHECK (named = 0 OR named = 1),
   PRIMARY KEY (delivery_seq, n),
   CONSTRAINT attempt_class_is_known CHECK (class = 'success' OR class = 'transient'
     OR class = 'rate_limited' OR class = 'auth' OR class = 'validation' OR class = 'gone'
@@ -699,11 +706,25 @@ CREATE TABLE renderings (
   content_type TEXT NOT NULL,
   -- Header fields that were made, as a JSON array of pairs.
   fields       TEXT NOT NULL,
-  -- The body that a template made; NULL: the event's payload in the format.
+  -- The body that a template or a format made; NULL: the event's payload, before schema 16 in the format.
   body         BLOB,
   -- 1: fields and body are sealed under the key of the event's subject.
   sealed       INTEGER NOT NULL,
   CONSTRAINT rendering_sealed_is_0_or_1 CHECK (sealed IN (0, 1))
+) STRICT;
+
+-- What earlier attempts of a delivery sent that was rendered anew since: each rendering with the last attempt that sent it. A
+-- delivery has at most 16.
+CREATE TABLE past_renderings (
+  delivery_seq INTEGER NOT NULL REFERENCES deliveries (seq),
+  last_n       INTEGER NOT NULL,
+  format       TEXT NOT NULL,
+  content_type TEXT NOT NULL,
+  fields       TEXT NOT NULL,
+  body         BLOB,
+  sealed       INTEGER NOT NULL,
+  PRIMARY KEY (delivery_seq, last_n),
+  CONSTRAINT past_rendering_sealed_is_0_or_1 CHECK (sealed IN (0, 1))
 ) STRICT;
 
 -- The attempts as requests and responses, for reports by SQL. A number of one is the delivery's and the attempt's.
@@ -711,17 +732,19 @@ CREATE VIEW IF NOT EXISTS request AS
 SELECT a.delivery_seq * 1048576 + a.n AS req_id,
        d.outbox_seq AS msg_id, d.webhook_seq,
        'dlv_' || a.delivery_seq || '.' || a.n AS res_join_id,
-       a.method, a.url AS uri, a.fields, r.format,
-       -- The payload, or what a template made of it for the latest attempt; body_sha256 is of what this one sent. Sealed
-       -- values stay sealed.
-       coalesce(r.body, o.payload, w.payload,
+       a.method, a.url AS uri, a.fields,
+       iif(p.last_n IS NULL, r.format, p.format) AS format,
+       -- The body that this attempt sent: a rendering, else the payload. Sealed values stay sealed.
+       coalesce(iif(p.last_n IS NULL, r.body, p.body), o.payload, w.payload,
                 (SELECT body FROM payloads WHERE seq = coalesce(o.payload_seq, w.payload_seq))) AS req_envelope,
        a.body_sha256, a.started_at AS req_timestamp
   FROM attempts AS a
   JOIN deliveries AS d ON d.seq = a.delivery_seq
   LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
   LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
-  LEFT JOIN renderings AS r ON r.delivery_seq = a.delivery_seq;
+  LEFT JOIN renderings AS r ON r.delivery_seq = a.delivery_seq
+  LEFT JOIN past_renderings AS p ON p.delivery_seq = a.delivery_seq
+   AND p.last_n = (SELECT min(last_n) FROM past_renderings WHERE delivery_seq = a.delivery_seq AND last_n >= a.n);
 
 CREATE VIEW IF NOT EXISTS response AS
 SELECT a.delivery_seq * 1048576 + a.n AS res_id,
@@ -800,8 +823,13 @@ SELECT o.seq AS msg_id,
        o.aggregate_type AS service_name, o.event_type AS operation_name, o.aggregate_id AS object_id, o.entity_type,
        o.idempotency_key AS correlation_id, o.process_id,
        coalesce(o.payload, (SELECT body FROM payloads WHERE seq = o.payload_seq)) AS payload,
-       -- The request that brought it is not kept.
-       coalesce(o.payload, (SELECT body FROM payloads WHERE seq = o.payload_seq)) AS envelope,
+       -- The header fields that are kept, one a line, an empty line, and the payload.
+       (SELECT group_concat(name || ': ' || text, char(10))
+          FROM (SELECT 'content-type' AS name, o.content_type AS text
+                 UNION ALL
+                SELECT key, value FROM json_each(iif(json_valid(o.headers), o.headers, '{}'))))
+         || char(10) || char(10)
+         || coalesce(o.payload, (SELECT body FROM payloads WHERE seq = o.payload_seq)) AS envelope,
        o.source_system,
        CASE
        WHEN o.routed_at IS NULL THEN 'NEW'
@@ -839,7 +867,7 @@ SELECT o.seq AS msg_id,
  WHERE o.source_system <> 'oncebox';
 
 CREATE VIEW IF NOT EXISTS external_call AS
-SELECT c.delivery_seq AS call_id, d.outbox_seq AS msg_id, s.name AS operation_name,
+SELECT c.delivery_seq AS call_id, d.outbox_seq AS msg_id, coalesce(o.event_type, w.event_type) AS operation_name,
        iif(c.state IN ('PROCESSING', 'FAILED') AND d.state IN ('dead_letter', 'skipped', 'cancelled'),
            'FAILED_END', c.state) AS state,
        c.entity_key AS entity_id,
@@ -849,7 +877,23 @@ SELECT c.delivery_seq AS call_id, d.outbox_seq AS msg_id, s.name AS operation_na
        c.failed_count
   FROM external_calls AS c
   JOIN deliveries AS d ON d.seq = c.delivery_seq
-  JOIN subscriptions AS s ON s.seq = c.subscription_seq;
+  LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
+  LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq;
+
+CREATE VIEW IF NOT EXISTS webhook_subscriptions AS
+SELECT s.id, s.owner_id, s.url, s.event_types AS events,
+       (SELECT c.sealed
+          FROM credentials AS c
+         WHERE c.subscription_seq = s.seq
+           AND c.state = 'active'
+           AND c.kind IN ('signing', 'signing_ed25519')) AS secret_encrypted,
+       s.state AS status, s.failure_count,
+       strftime('%Y-%m-%d %H:%M:%f', s.last_success_at / 1000.0, 'unixepoch') AS last_success_at,
+       strftime('%Y-%m-%d %H:%M:%f', s.last_failure_at / 1000.0, 'unixepoch') AS last_failure_at,
+       strftime('%Y-%m-%d %H:%M:%f', s.created_at / 1000.0, 'unixepoch') AS created_at,
+       strftime('%Y-%m-%d %H:%M:%f', s.updated_at / 1000.0, 'unixepoch') AS updated_at
+  FROM subscriptions AS s
+ WHERE s.deleted_at IS NULL;
 
 -- What went wrong with a delivery, from its first failed attempt until it succeeds. The API calls it flr_<seq>.
 CREATE TABLE failures (

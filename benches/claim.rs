@@ -189,6 +189,7 @@ fn success(delivery: DeliverySeq) -> AttemptReport {
         method: Some("POST".to_owned()),
         body_sha256: Some([7; 32]),
         fields: None,
+        named: true,
     };
     AttemptReport {
         delivery,

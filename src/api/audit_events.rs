@@ -6,12 +6,14 @@ use crate::api::archived::{self, audit_months};
 use crate::api::call::page_found;
 use crate::api::kind::Kind;
 use crate::api::prelude::*;
+use crate::api::route::Route;
+use crate::api::routes;
 use crate::api::schema::{AnyObject, Sha256};
 
 use crate::archive::audit::may_have;
 use crate::model::audit::chain::Report;
 use crate::model::audit::{AuditEvent, Hash, Outcome};
-use crate::store::audit_events::{self, Filter};
+use crate::store::audit_events::{self, Filter, ResourceName};
 use crate::store::meta;
 use crate::store::page::{Found, Newest, Span};
 use crate::store::tx::ReadTx;
@@ -79,7 +81,8 @@ const ACTION: Param = Param::query::<SomeText>(
 );
 const RESOURCE_OF: Param = Param::query::<SomeText>(
     "resource",
-    "Only those about the resource of this id or type.",
+    "Only those about the resource of this id or name, or about all resources of this type. Refused calls are found by both \
+     its id and its name.",
     "subscription",
 );
 const RESULT: Param = Param::query::<Outcome>("result", "Only those with this result.", "");
@@ -119,9 +122,21 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     }
     if let Some(id) = id {
         filter.resources = Some(resources_of(api, call, kind.as_deref(), &id)?);
+    } else if let Some(name) = filter.resource.as_ref().filter(|name| !is_type(name)) {
+        let names = api.store.read(|tx| audit_events::names_of(tx, &call.tenant, name))?;
+        if let Some(names) = names {
+            filter.resources = Some(serde_json::to_string(&names).unwrap_or_default());
+            filter.resource = None;
+        }
     }
     let found = everywhere(api, call, page.newest(&call.tenant), &filter)?;
     Ok(page_found(&found, |event| value(AuditEventAnswer::new(event))))
+}
+
+/// Whether it is a type of resources that calls change.
+fn is_type(name: &str) -> bool {
+    let mut actions = routes().filter_map(Route::action);
+    actions.any(|action| action.split('.').next() == Some(name))
 }
 
 /// The events of an aggregate and their deliveries, wherever they are, until there are enough; as JSON.
@@ -135,6 +150,8 @@ fn resources_of(api: &Api, call: &Call, kind: Option<&str>, id: &str) -> Result<
         }
         found.extend(lists::read_until(&of_month, call, end, read)?);
     }
+    let named = |name| ResourceName { name, kind: None };
+    let found: Vec<ResourceName> = found.into_iter().map(named).collect();
     Ok(serde_json::to_string(&found).unwrap_or_default())
 }
 

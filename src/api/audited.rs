@@ -7,7 +7,7 @@
 //! Not here: webhooks, published events and claims of guards. They are not changes by a person, and their own rows say
 //! where they came from.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::api::auth::Denied;
@@ -271,19 +271,26 @@ impl Api {
     /// The answer to a call that was allowed but failed, which is audited.
     pub(super) fn failed(&self, call: &Call, problem: Problem) -> Response {
         let mut event = call.event(self.clock.wall());
-        event.resource_id = call.params.first().cloned();
+        event.resource_id = call.params.first().cloned().or_else(|| name_in(&call.request.body));
         self.note(event, Outcome::Failure, &problem);
         problem.into()
     }
 
-    /// Audits a call that was denied.
-    pub(super) fn note_denial(&self, action: &str, head: &Head, denied: &Denied) {
+    /// Audits a call that was denied. `params` are the variable parts of its path.
+    pub(super) fn note_denial(
+        &self,
+        action: &str,
+        params: &[String],
+        head: &Head,
+        denied: &Denied,
+    ) {
         let (tenant, who) = match denied.by.as_deref() {
             Some((tenant, who)) => (tenant.as_str(), who.clone()),
             None => (DEFAULT_TENANT, Actor::anonymous()),
         };
         let event = NewAuditEvent::local(self.clock.wall(), tenant, who, action);
-        let event = NewAuditEvent { origin: origin(head), ..event };
+        let resource_id = params.first().cloned();
+        let event = NewAuditEvent { origin: origin(head), resource_id, ..event };
         self.note(event, Outcome::Denied, &denied.problem);
     }
 
@@ -294,6 +301,15 @@ impl Api {
         event.changes = Changes::none().and("problem", problem.kind());
         self.flow.refusals.note(event);
     }
+}
+
+/// The name of the resource that a request was to make.
+fn name_in(body: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Named {
+        name: String,
+    }
+    serde_json::from_slice(body).ok().map(|Named { name }| name)
 }
 
 /// Where a call came from.

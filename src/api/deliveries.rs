@@ -7,14 +7,16 @@ use crate::api::prelude::*;
 use crate::api::schema::{AnyDeliveryId, TrueOrFalse};
 use crate::base::id::DeliverySeq;
 use crate::jobs::tables;
-use crate::model::delivery::{Attempt, Delivery, State};
+use crate::model::delivery::{Attempt, Delivery, QueuePlace, State};
 use crate::model::hold::PastHold;
 use crate::model::outcome::AttemptClass;
 use crate::model::subscription::Target;
 use crate::model::waiting::{self, WaitContext, Waiting};
 use crate::store::error::Error;
 use crate::store::failures::{self, Failure};
-use crate::store::{attempts, delivery_lists, lanes, past_holds, settlement, subscriptions};
+use crate::store::{
+    attempts, delivery_lists, lanes, past_holds, renderings, settlement, subscriptions,
+};
 
 pub(super) const ID: Param = Param::path::<AnyDeliveryId>("id", "The delivery's id.", "dlv_17");
 const STATE: Param = Param::query::<State>("state", "Only those in this state.", "");
@@ -22,6 +24,11 @@ const POSTPONED: Param = Param::query::<TrueOrFalse>(
     "postponed",
     "Only those that wait behind others of their lane, or only the others.",
     "true",
+);
+const QUEUE: Param = Param::query::<QueuePlace>(
+    "queue",
+    "Only pending ones that were never attempted: `new` all of them, `in_queue` those that wait behind no other of their lane.",
+    "",
 );
 const IN_FLIGHT: Param = Param::query::<TrueOrFalse>(
     "in_flight",
@@ -52,8 +59,8 @@ pub(super) const RESOURCE: Resource = Resource {
                 "listDeliveries",
                 "List the deliveries",
                 &[
-                    STATE, SUBSCRIPTION, EVENT_ID, TRACE_ID, CLASS, CODE, POSTPONED, IN_FLIGHT, SINCE, UNTIL,
-                    LIMIT, AFTER,
+                    STATE, SUBSCRIPTION, EVENT_ID, TRACE_ID, CLASS, CODE, POSTPONED, QUEUE, IN_FLIGHT, SINCE,
+                    UNTIL, LIMIT, AFTER,
                 ],
             )
             .about("The newest first.")
@@ -106,6 +113,8 @@ struct RetryRequest {
 
 /// Why a delivery cannot be sent again.
 const RETRY_RULE: &str = "only a delivery that waits, that is parked, that a consumer has or that was given up, skipped or cancelled can be sent again, and only while its subscription exists";
+/// Why a delivery cannot be rendered anew once more: what each attempt has sent is kept.
+const TOO_OFTEN: &str = "it was rendered anew 16 times, which is the limit; send it as it is, or its event as a new one: oncebox event replay --as-new";
 /// Why a delivery cannot be cancelled.
 const CANCEL_RULE: &str = "only a delivery that waits, that a consumer has, that is dead, parked or in doubt can be cancelled";
 
@@ -120,6 +129,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         event_id: query.text("event_id"),
         trace_id: query.text("trace_id"),
         postponed: query.word("postponed", |text| text.parse().ok())?,
+        queue: query.one_of("queue", QueuePlace::ALL, QueuePlace::as_str)?,
         in_flight: is_asked.then(|| all.into_iter().map(|(delivery, _)| delivery.0).collect()),
         class: query.one_of("class", AttemptClass::ALL, AttemptClass::as_str)?,
         code: code(query)?,
@@ -230,6 +240,11 @@ pub(super) fn retry(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let claim = rendered_anew.then(|| api.flow.in_flight.claim(of.seq));
     if matches!(claim, Some(None)) {
         return Err(refused(&of, "an attempt is in flight: wait for its end"));
+    }
+    if rendered_anew
+        && api.store.read(|tx| renderings::count_past(tx, of.seq))? >= renderings::MAX_PAST
+    {
+        return Err(refused(&of, TOO_OFTEN));
     }
     act(api, call, (RETRY_RULE, None), move |tx, of| {
         settlement::retry(tx, of.seq, rendered_anew, now)

@@ -10,10 +10,10 @@ use crate::api::schema::{Base64, Sha256};
 use crate::base::headers::own_field;
 use crate::base::id::DeliverySeq;
 use crate::formats;
-use crate::model::delivery::{Attempt, OutgoingRequest};
+use crate::model::delivery::{Attempt, Delivery, OutgoingRequest};
 use crate::model::format::{Format, Rendering};
 use crate::model::sealed;
-use crate::model::subscription::Target;
+use crate::model::subscription::{Subscription, Target};
 use crate::pipeline::deliver::Preview;
 use crate::pipeline::rendering::Fields;
 use crate::store::{attempts, deliveries as stored, renderings, subscriptions};
@@ -21,15 +21,21 @@ use crate::store::{attempts, deliveries as stored, renderings, subscriptions};
 /// The longest body that stands in a curl command itself.
 const MAX_CURL_BODY: usize = 8192;
 
+const ATTEMPT: Param = Param::query::<Whole<1, { 1 << 31 }>>(
+    "attempt",
+    "The number of the attempt whose request is shown.",
+    "1",
+);
+
 /// Requests of deliveries.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Requests of deliveries",
     about: "What an attempt has sent, or would send.",
     routes: &[get("/v1/deliveries/{id}/request", Read, Now(show))
-        .doc("getDeliveryRequest", "Show the request of a delivery", &[deliveries::ID])
+        .doc("getDeliveryRequest", "Show the request of a delivery", &[deliveries::ID, ATTEMPT])
         .about(
-            "As the latest attempt sent it; where there is none, or it was before this was kept, as it would be \
-             sent now. Nothing is sent. \
+            "As the latest attempt sent it; where there is none, or it was before this was kept, or the delivery is to \
+             be rendered anew, as it would be sent now. With `attempt`, as that attempt sent it. Nothing is sent. \
              Secrets, signatures and the token of a confirm URL are `***`; sealed fields stay sealed.",
         )
         .returns(&[Returns::json::<RequestAnswer>(200, "The request.")])
@@ -72,22 +78,56 @@ struct RequestField {
     masked: bool,
 }
 
-/// `GET /v1/deliveries/{id}/request`
-fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let (api, of) = &deliveries::find_where_it_is(api, call)?;
+/// What is stored of a request.
+struct Stored {
+    subscription: Subscription,
+    outgoing: OutgoingRequest,
+    /// The rendering; `None`: the next attempt makes one.
+    fixed: Option<Rendering>,
+    /// The attempt that sent it.
+    sent: Option<Attempt>,
+}
+
+/// What is stored of the request that an attempt has sent; without a number, the latest attempt that sent something.
+/// Fails with 404 where there is no such attempt, 409 where it sent nothing or the subscription was deleted.
+fn stored_of(api: &Api, of: &Delivery, attempt: Option<u32>) -> Result<Stored, Problem> {
     let event = (of.tenant.as_str(), of.event_id.as_str());
     let found = api.store.read(|tx| {
-        let subscription = subscriptions::find(tx, &of.tenant, &of.subscription)?;
-        let Some(subscription) = subscription else { return Ok(None) };
+        let Some(subscription) = subscriptions::find(tx, &of.tenant, &of.subscription)? else {
+            return Ok(None);
+        };
         let Some(outgoing) = stored::outgoing_of_event(tx, subscription.seq, event)? else {
             return Ok(None);
         };
-        let fixed = renderings::fixed(tx, of.seq, &outgoing.content_type)?;
-        Ok(Some((subscription, outgoing, fixed, attempts::last_sent(tx, of.seq)?)))
+        let content_type = outgoing.content_type.as_str();
+        let (fixed, sent) = match attempt {
+            Some(n) => (
+                Some(renderings::sent_by(tx, of.seq, n, content_type)?),
+                attempts::nth(tx, of.seq, n)?,
+            ),
+            None => {
+                (renderings::fixed(tx, of.seq, content_type)?, attempts::last_sent(tx, of.seq)?)
+            }
+        };
+        Ok(Some(Stored { subscription, outgoing, fixed, sent }))
     })?;
-    let Some((subscription, mut outgoing, fixed, sent)) = found else {
-        return Err(Problem::conflict("The subscription of the delivery was deleted."));
-    };
+    let found =
+        found.ok_or_else(|| Problem::conflict("The subscription of the delivery was deleted."))?;
+    if let Some(n) = attempt {
+        let sent = found.sent.as_ref().or_not_found("attempt")?;
+        if sent.method.is_none() {
+            let why = sent.failed_reason.as_deref().unwrap_or("it was before requests were kept");
+            return Err(Problem::conflict(format!("Attempt {n} has no request: {why}.")));
+        }
+    }
+    Ok(found)
+}
+
+/// `GET /v1/deliveries/{id}/request`
+fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let (api, of) = &deliveries::find_where_it_is(api, call)?;
+    let wanted: Option<u32> = call.query.word("attempt", |text| text.parse().ok())?;
+    let Stored { subscription, mut outgoing, fixed, sent } = stored_of(api, of, wanted)?;
     if subscription.new.is_of_alerts() || subscription.new.target == Target::Pull {
         return Err(Problem::conflict(
             "No request is sent for this delivery: it belongs to a consumer or to an alert channel.",
@@ -113,6 +153,11 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     });
     let (sent, Preview { url, headers, body }) = if let Some((sent, shown)) = kept {
         (Some(sent), shown)
+    } else if let Some(n) = wanted {
+        return Err(Problem::conflict(format!(
+            "What attempt {n} sent was not kept: the delivery was rendered anew before schema 16, or its data was erased. \
+             Its SHA-256 is in the list of attempts."
+        )));
     } else {
         // What is sealed would be opened.
         outgoing.rendering = fixed.filter(|fixed| !fixed.is_sealed);
@@ -154,7 +199,10 @@ fn as_sent(
 ) -> Option<Preview> {
     let is_sealed = outgoing.sealed_fields > 0;
     match &fixed.body {
-        Some(_) if fixed.is_sealed => outgoing.payload = sealed::SHOWN.as_bytes().to_vec(),
+        Some(_) if fixed.is_sealed && fixed.format == Format::Raw => {
+            outgoing.payload = sealed::SHOWN.as_bytes().to_vec();
+        }
+        Some(_) if fixed.is_sealed => formats::wrap(fixed.format, box_name, &mut outgoing).ok()?,
         Some(body) => outgoing.payload.clone_from(body),
         None => formats::wrap(fixed.format, box_name, &mut outgoing).ok()?,
     }
@@ -164,6 +212,9 @@ fn as_sent(
     }
     let span = sent.span.as_deref().unwrap_or_default();
     let mut headers = outgoing.standard_fields(sent.started_at, span, "***".to_owned());
+    if sent.named {
+        headers.extend(formats::naming_fields(&outgoing));
+    }
     if let Some((_, content_type)) = headers.first_mut() {
         content_type.clone_from(&fixed.content_type);
     }

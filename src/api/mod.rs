@@ -281,7 +281,8 @@ impl Api {
     fn call(&self, request: Request) -> Result<(&'static Route, Call), Problem> {
         let head = &request.head;
         let (route, params) = self.find(head.method, &head.path)?;
-        let caller = self.authorize(route, head)?.map_or_else(Caller::anonymous, Caller::of);
+        let caller =
+            self.authorize(route, &params, head)?.map_or_else(Caller::anonymous, Caller::of);
         self.prepared((route, params), request, caller)
     }
 
@@ -337,13 +338,18 @@ impl Api {
     }
 
     /// The token of a call; `None` on public paths. Audits a denial.
-    fn authorize(&self, route: &Route, head: &Head) -> Result<Option<Token>, Problem> {
+    fn authorize(
+        &self,
+        route: &Route,
+        params: &[String],
+        head: &Head,
+    ) -> Result<Option<Token>, Problem> {
         let Some(right) = route.right else { return Ok(None) };
         let token = self.auth.authorize(head, right).map_err(|denied| {
             if matches!(denied.problem.status(), 401 | 403 | 429) {
                 // Denials of ordinary reads have no action and are not audited.
                 if let Some(action) = route.action() {
-                    self.note_denial(action, head, &denied);
+                    self.note_denial(action, params, head, &denied);
                 }
             }
             let Denied { problem, by: _ } = denied;
@@ -403,7 +409,7 @@ impl Service for Api {
             return Err(self.options(&head.path));
         }
         let (route, params) = self.find(head.method, &head.path).map_err(Response::from)?;
-        self.authorize(route, head).map_err(Response::from)?;
+        self.authorize(route, &params, head).map_err(Response::from)?;
         route.check_room(self).map_err(Response::from)?;
         let bytes = match (route.method, route.path) {
             (Post, "/v1/events" | "/v1/deliveries/{id}/edit-and-resend") => {

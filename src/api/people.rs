@@ -243,7 +243,12 @@ impl Api {
                 let denies = problem.status() == 403;
                 if let Some(action) = route.action().filter(|_| denies) {
                     let by = Some(Box::new((tenant.clone(), who.clone())));
-                    self.note_denial(action, head, &Denied { problem: problem.clone(), by });
+                    self.note_denial(
+                        action,
+                        &params,
+                        head,
+                        &Denied { problem: problem.clone(), by },
+                    );
                 }
             })?;
         }
@@ -264,7 +269,7 @@ impl Api {
         let action = "session.show_tenant";
         self.allow(person, &person.tenant, Right::Box).inspect_err(|problem| {
             let by = Some(Box::new((person.tenant.clone(), person.actor(&person.tenant))));
-            self.note_denial(action, head, &Denied { problem: problem.clone(), by });
+            self.note_denial(action, &[], head, &Denied { problem: problem.clone(), by });
         })?;
         self.store.read(|tx| tenants::by_name(tx, tenant))?.or_not_found("tenant")?;
         self.check_tenant(tenant)?;

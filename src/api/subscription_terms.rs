@@ -116,7 +116,15 @@ pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
     effective(new, &api.settings.get().delivery).map_err(unusable)?;
     lease_time(&new.policy).map_err(unusable)?;
     let Policy {
-        timeout, in_flight_max, lease, rate, breaker_after, confirm_within, classes, ..
+        timeout,
+        in_flight_max,
+        lease,
+        rate,
+        breaker_after,
+        confirm_within,
+        classes,
+        event_fields,
+        ..
     } = &new.policy;
     let is_of_requests = timeout.is_some()
         || in_flight_max.is_some()
@@ -124,11 +132,12 @@ pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
         || breaker_after.is_some()
         || confirm_within.is_some()
         || !classes.is_empty()
+        || event_fields.is_some()
         || new.policy.probe.is_some();
     match &new.target {
         Target::Pull if is_of_requests => {
             let why = "a pull subscription has a lease; timeout, in_flight_max, rate, breaker_after, \
-                       confirm_within, classes and probe are of requests, and none is made";
+                       confirm_within, classes, event_fields and probe are of requests, and none is made";
             return Err(unusable(why.to_owned()));
         }
         Target::Pull if new.method != CallMethod::default() => {
@@ -138,6 +147,10 @@ pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
         Target::Kafka(_) if new.method != CallMethod::default() || new.policy.probe.is_some() => {
             let detail = "A kafka subscription has neither a method nor a probe: its records are written to a topic.";
             return Err(Problem::unprocessable(detail));
+        }
+        Target::Kafka(_) if event_fields.is_some() => {
+            let why = "event_fields is of requests; a record has the attributes of CloudEvents as header fields";
+            return Err(unusable(why.to_owned()));
         }
         Target::Http(_) | Target::Kafka(_) if lease.is_some() => {
             return Err(unusable("lease is of pull subscriptions".to_owned()));

@@ -49,6 +49,14 @@ pub enum DirectoryError {
         /// Where the key should be.
         path: PathBuf,
     },
+    /// The program of the settings that writes the key has failed.
+    #[error("keys.command: {program} did not write the master key: {why}")]
+    KeyCommand {
+        /// The program.
+        program: String,
+        /// What went wrong.
+        why: String,
+    },
     /// The key's file cannot be used.
     #[error("{0}")]
     Key(#[from] KeyFileError),

@@ -1,12 +1,14 @@
 //! Finds the master key, and every older key that the database names.
 //!
-//! The first of these is used: the systemd credential `oncebox-master-key`, the variable `ONCEBOX_MASTER_KEY`, the file
-//! `keys.master_key_file`. A key is created only in that file, and only if there is no database yet. An older key
-//! comes from the credential `oncebox-master-key-previous`, the variable `ONCEBOX_MASTER_KEY_PREVIOUS`, or the file
-//! that is named by the key's id, beside the key file.
+//! The first of these is used: the systemd credential `oncebox-master-key`, the variable `ONCEBOX_MASTER_KEY`, what the
+//! program `keys.command` writes, the file `keys.master_key_file`. A key is created only in that file, and only if there is no database yet. An older key
+//! comes from the credential `oncebox-master-key-previous`, the variable `ONCEBOX_MASTER_KEY_PREVIOUS`, the program, which
+//! is asked for it by its id, or the file that is named by the key's id, beside the key file.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use zeroize::Zeroizing;
 
@@ -17,7 +19,7 @@ use crate::base::clock::{Clock, Timestamp};
 use crate::base::faults::Faults;
 use crate::base::id::Draw;
 use crate::base::secret::{KeyTextError, MasterKey, SecretBytes};
-use crate::config::{CREDENTIALS, Settings, environment};
+use crate::config::{CREDENTIALS, Settings, environment, own_variables};
 use crate::keys::file::{self, KeyFileError};
 use crate::keys::subject::Pseudonyms;
 use crate::keys::{ConfirmTokens, Keyring};
@@ -32,11 +34,22 @@ use crate::store::error::Error as StoreError;
 use crate::store::tx::WriteTx;
 use crate::store::writer::WriterLoop;
 use crate::store::{Store, audit_events, credentials, meta, read_only, subjects, tokens};
+use crate::sys::command::{How, Program};
 use crate::sys::files::is_missing;
 use crate::sys::user;
 
 /// The name of the systemd credential.
 const CREDENTIAL: &str = "oncebox-master-key";
+/// What provides a key that comes from a program.
+const KEY_COMMAND: &str = "the program in keys.command";
+/// The variable that names the older key which the program is asked for.
+const KEY_ID_VARIABLE: &str = "ONCEBOX_KEY_ID";
+/// How long the program may run.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes of its output at most; a key has 66.
+const MAX_COMMAND_OUTPUT: usize = 1024;
+/// Characters of its error output that are shown.
+const MAX_SHOWN: usize = 200;
 /// The environment variable.
 const VARIABLE: &str = "ONCEBOX_MASTER_KEY";
 /// The derivation purpose of the pepper in old databases, which did not store it.
@@ -49,6 +62,8 @@ pub enum MasterKeySource {
     Credential,
     /// The environment.
     Variable,
+    /// A program of the settings.
+    Command,
     /// A file.
     File(PathBuf),
 }
@@ -59,6 +74,7 @@ impl MasterKeySource {
         match self {
             Self::Credential => Err("the systemd credential oncebox-master-key"),
             Self::Variable => Err("the variable ONCEBOX_MASTER_KEY"),
+            Self::Command => Err(KEY_COMMAND),
             Self::File(path) => Ok(path.clone()),
         }
     }
@@ -91,6 +107,9 @@ pub fn find(settings: &Settings) -> Result<Option<LocatedKey>, DirectoryError> {
     if let Some((key, source)) = provided("")? {
         return Ok(Some(LocatedKey { key, source }));
     }
+    if let Some(key) = written(settings, None)? {
+        return Ok(Some(LocatedKey { key, source: MasterKeySource::Command }));
+    }
     let path = settings.master_key_file();
     if is_missing(&path) {
         return Ok(None);
@@ -102,6 +121,7 @@ pub fn find(settings: &Settings) -> Result<Option<LocatedKey>, DirectoryError> {
 pub fn location(settings: &Settings) -> String {
     match provided("") {
         Ok(Some((_, source))) => source.file().err().unwrap_or_default().to_owned(),
+        _ if !settings.keys.command.is_empty() => KEY_COMMAND.to_owned(),
         _ => settings.master_key_file().display().to_string(),
     }
 }
@@ -118,6 +138,45 @@ fn provided(suffix: &str) -> Result<Option<(MasterKey, MasterKeySource)>, Direct
     let Some(text) = environment(&name).map(Zeroizing::new) else { return Ok(None) };
     let wrong = |source: KeyTextError| KeyFileError::Key { path: PathBuf::from(&name), source };
     Ok(Some((MasterKey::from_text(&text).map_err(wrong)?, MasterKeySource::Variable)))
+}
+
+/// The key that the program in the settings writes; with `older`, the older key of that id. `None`: there is no program, or
+/// it does not have the older key.
+fn written(settings: &Settings, older: Option<&str>) -> Result<Option<MasterKey>, DirectoryError> {
+    let argv = &settings.keys.command;
+    if argv.is_empty() {
+        return Ok(None);
+    }
+    let program = Program {
+        argv: argv.iter().map(OsString::from).collect(),
+        without: own_variables(),
+        environment: older
+            .map(|id| (KEY_ID_VARIABLE.to_owned(), id.to_owned()))
+            .into_iter()
+            .collect(),
+        input: Vec::new(),
+        timeout: COMMAND_TIMEOUT,
+        output_most: MAX_COMMAND_OUTPUT,
+    };
+    let failed = |why: String| DirectoryError::KeyCommand {
+        program: argv.first().cloned().unwrap_or_default(),
+        why,
+    };
+    let ended = program.run(&Clock::machine()).map_err(|error| failed(error.to_string()))?;
+    let stdout = Zeroizing::new(ended.stdout);
+    if ended.how != How::Exited(0) {
+        if older.is_some() {
+            return Ok(None);
+        }
+        let said = String::from_utf8_lossy(&ended.stderr);
+        let said: String =
+            said.trim().chars().filter(|c| !c.is_control()).take(MAX_SHOWN).collect();
+        return Err(failed(format!("{}: {said}", ended.how)));
+    }
+    let text =
+        std::str::from_utf8(&stdout).map_err(|_why| failed("it wrote no text".to_owned()))?;
+    let key = MasterKey::from_text(text).map_err(|error| failed(error.to_string()))?;
+    Ok(Some(key).filter(|key| older.is_none_or(|id| key.key_id() == id)))
 }
 
 /// What the rest of the program needs of the keys.
@@ -271,6 +330,9 @@ fn previous(settings: &Settings, want: &str) -> Result<Option<MasterKey>, Direct
     let mut found = provided("-previous")?.map(|(key, _)| key);
     if found.as_ref().is_none_or(|key| key.key_id() != want) && beside.exists() {
         found = Some(file::read(&beside)?);
+    }
+    if found.as_ref().is_none_or(|key| key.key_id() != want) {
+        found = written(settings, Some(want))?;
     }
     Ok(found.filter(|key| key.key_id() == want))
 }

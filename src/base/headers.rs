@@ -8,11 +8,18 @@ pub const CONFIRM_URL: &str = "oncebox-confirm-url";
 /// The header field with the name of the box that sends.
 pub const BOX: &str = "oncebox-box";
 
+/// The header field with the type of the event. Values of these three fields are percent-encoded (`docs/formats.md`).
+pub const EVENT_TYPE: &str = "oncebox-event-type";
+/// The header field with the type of the thing that the event is about.
+pub const AGGREGATE_TYPE: &str = "oncebox-aggregate-type";
+/// The header field with the id of that thing.
+pub const AGGREGATE_ID: &str = "oncebox-aggregate-id";
+
 /// How the value of a header field is shown; `None`: as it is.
 type Mask = Option<fn(&str) -> String>;
 
 /// Header fields that Oncebox writes into deliveries. Nobody else may set them.
-pub const OWN_FIELDS: [(&str, Mask); 9] = [
+pub const OWN_FIELDS: [(&str, Mask); 12] = [
     ("content-type", None),
     ("webhook-id", None),
     ("webhook-timestamp", None),
@@ -23,6 +30,9 @@ pub const OWN_FIELDS: [(&str, Mask); 9] = [
     (CONFIRM_URL, Some(|url| format!("{}/***", url.rsplit_once('/').map_or("", |(base, _)| base)))),
     (CUSTOM_DATA, None),
     (BOX, None),
+    (EVENT_TYPE, None),
+    (AGGREGATE_TYPE, None),
+    (AGGREGATE_ID, None),
 ];
 
 /// The entry of [`OWN_FIELDS`] of that name, which is compared without case.

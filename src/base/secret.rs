@@ -14,13 +14,19 @@ use zeroize::Zeroizing;
 
 use crate::base::id::Draw;
 
-/// The first byte of everything sealed; another layout gets another number.
-const SEAL_VERSION: u8 = 1;
+/// The first byte of what was sealed under the master key itself. It is still opened.
+const DIRECT: u8 = 1;
+/// The first byte of everything that is sealed now: under a data key of its own, which is wrapped by the master key.
+const WITH_DATA_KEY: u8 = 2;
 const KEY_BYTES: usize = 32;
 const KEY_ID_BYTES: usize = 4;
 /// Version, key id and nonce, before the ciphertext.
 const HEAD_BYTES: usize = 1 + KEY_ID_BYTES + NONCE_LEN;
 const TAG_BYTES: usize = 16;
+/// A wrapped data key.
+const WRAPPED_BYTES: usize = KEY_BYTES + TAG_BYTES;
+/// What the tag of a value covers besides its context. The master key is not in it: it may change.
+const DATA_LABEL: &[u8] = b"data\0";
 const KEY_TEXT_PREFIX: &str = "oncebox-master-key-1:";
 const KEY_ID_LABEL: &[u8] = b"oncebox master key id 1\0";
 const DERIVE_LABEL: &[u8] = b"oncebox derive 1\0";
@@ -90,7 +96,7 @@ pub enum OpenError {
         bytes: usize,
     },
     /// It has a layout that this version does not know.
-    #[error("the sealed value has layout {found}, this version of Oncebox reads layout 1")]
+    #[error("the sealed value has layout {found}, this version of Oncebox reads layouts 1 and 2")]
     OtherVersion {
         /// The first byte.
         found: u8,
@@ -168,41 +174,62 @@ impl MasterKey {
         HEXLOWER.encode(&self.id)
     }
 
-    /// Seals `plain` with AES-256-GCM for one column of one row: `context` is `table|row|column`.
+    /// Seals `plain` with AES-256-GCM for one column of one row: `context` is `table|row|column`. Each value has a random data
+    /// key of its own, which this key wraps.
     ///
-    /// *Shape*: version byte, 4 bytes of key id, 12 bytes of nonce, ciphertext, 16 bytes of tag. The tag
-    /// covers version, key id and context as well, so that a value moved to another row does not open.
-    /// *Range*: nonces are random, so one key is good for 2^32 values (NIST SP 800-38D, section 8.3).
+    /// *Shape*: version byte, 4 bytes of key id, the wrapped data key (12 bytes of nonce, 32 bytes of key, 16 bytes of tag), 12
+    /// bytes of nonce, ciphertext, 16 bytes of tag. Both tags cover the context, so that a value moved to another row does not
+    /// open.
+    /// *Range*: nonces are random, so one key wraps 2^32 data keys (NIST SP 800-38D, section 8.3).
     ///
     /// # Panics
     /// Above 64 GiB of plain text; no value is that large.
     pub fn seal(&self, context: &str, plain: &[u8], draw: &dyn Draw) -> Vec<u8> {
-        let mut nonce = [0; NONCE_LEN];
-        draw.fill(&mut nonce);
-        let mut out = Vec::with_capacity(HEAD_BYTES + plain.len() + TAG_BYTES);
-        out.push(SEAL_VERSION);
-        out.extend_from_slice(&self.id);
-        out.extend_from_slice(&nonce);
-        // If the cipher fails, the buffer still holds the plain text, so it is wiped on drop.
-        let mut body = Zeroizing::new(plain.to_vec());
-        let tag = self.cipher().and_then(|cipher| {
-            let nonce = Nonce::assume_unique_for_key(nonce);
-            cipher.seal_in_place_separate_tag(nonce, Aad::from(self.aad(context)), &mut body).ok()
-        });
-        assert!(tag.is_some(), "AES-256-GCM takes 32 byte keys and texts under 64 GiB");
-        out.extend_from_slice(&body);
-        out.extend_from_slice(tag.as_ref().map_or(&[], AsRef::as_ref));
+        let mut data_key = Zeroizing::new([0; KEY_BYTES]);
+        draw.fill(data_key.as_mut_slice());
+        let mut out = self.wrap(context, &data_key, draw);
+        let sealed = encrypt(&data_key, &data_aad(context), plain, draw);
+        out.extend_from_slice(&sealed);
         out
     }
 
-    /// Opens what [`MasterKey::seal`] made for the same context.
+    /// Opens what [`MasterKey::seal`] made for the same context, or what was sealed under this key itself before.
     pub fn open(&self, context: &str, sealed: &[u8]) -> Result<SecretBytes, OpenError> {
+        let (version, rest) = self.of_this_key(sealed)?;
+        if version == DIRECT {
+            return decrypt(&self.key, &self.aad(DIRECT, context), rest);
+        }
+        let (data_key, body) = self.unwrap(context, rest, sealed.len())?;
+        decrypt(&data_key, &data_aad(context), body)
+    }
+
+    /// Has what this key has sealed opened by another one from now on. The value stays as it is sealed: only its data key is
+    /// wrapped anew. A value without a data key gets one.
+    pub fn rewrap(
+        &self,
+        to: &Self,
+        context: &str,
+        sealed: &[u8],
+        draw: &dyn Draw,
+    ) -> Result<Vec<u8>, OpenError> {
+        let (version, rest) = self.of_this_key(sealed)?;
+        if version == DIRECT {
+            return Ok(to.seal(context, self.open(context, sealed)?.expose(), draw));
+        }
+        let (data_key, body) = self.unwrap(context, rest, sealed.len())?;
+        let mut out = to.wrap(context, &data_key, draw);
+        out.extend_from_slice(body);
+        Ok(out)
+    }
+
+    /// The version of a sealed value, and what follows the key id, which is that of this key.
+    fn of_this_key<'s>(&self, sealed: &'s [u8]) -> Result<(u8, &'s [u8]), OpenError> {
         let truncated = OpenError::Truncated { bytes: sealed.len() };
         if sealed.len() < HEAD_BYTES + TAG_BYTES {
             return Err(truncated);
         }
         let Some((&version, rest)) = sealed.split_first() else { return Err(truncated) };
-        if version != SEAL_VERSION {
+        if version != DIRECT && version != WITH_DATA_KEY {
             return Err(OpenError::OtherVersion { found: version });
         }
         let Some((id, rest)) = rest.split_first_chunk::<KEY_ID_BYTES>() else {
@@ -211,21 +238,38 @@ impl MasterKey {
         if *id != self.id {
             return Err(OpenError::OtherKey { have: self.key_id(), need: HEXLOWER.encode(id) });
         }
-        let Some((nonce, body)) = rest.split_first_chunk::<NONCE_LEN>() else {
-            return Err(truncated);
-        };
-        let nonce = Nonce::assume_unique_for_key(*nonce);
-        let mut body = Zeroizing::new(body.to_vec());
-        let cipher = self.cipher().ok_or(OpenError::Tampered)?;
-        let opened = cipher.open_in_place(nonce, Aad::from(self.aad(context)), &mut body);
-        let plain_bytes = opened.map_err(|_unspecified| OpenError::Tampered)?.len();
-        body.truncate(plain_bytes);
-        Ok(SecretBytes(body))
+        Ok((version, rest))
+    }
+
+    /// The head of a value: version, key id and the wrapped data key.
+    fn wrap(&self, context: &str, data_key: &[u8; KEY_BYTES], draw: &dyn Draw) -> Vec<u8> {
+        let mut out = vec![WITH_DATA_KEY];
+        out.extend_from_slice(&self.id);
+        let aad = self.aad(WITH_DATA_KEY, context);
+        out.extend_from_slice(&encrypt(&self.key, &aad, data_key, draw));
+        out
+    }
+
+    /// The data key in what follows the key id, and the sealed value after it.
+    fn unwrap<'s>(
+        &self,
+        context: &str,
+        rest: &'s [u8],
+        bytes: usize,
+    ) -> Result<(Zeroizing<[u8; KEY_BYTES]>, &'s [u8]), OpenError> {
+        let wrapped = rest.split_at_checked(NONCE_LEN + WRAPPED_BYTES);
+        let (wrapped, body) = wrapped.ok_or(OpenError::Truncated { bytes })?;
+        let opened = decrypt(&self.key, &self.aad(WITH_DATA_KEY, context), wrapped)?;
+        let mut data_key = Zeroizing::new([0; KEY_BYTES]);
+        data_key.copy_from_slice(opened.expose());
+        Ok((data_key, body))
     }
 
     /// The id of the key that sealed these bytes; `None` if they are not a sealed value.
     pub fn id_in(sealed: &[u8]) -> Option<String> {
-        let id = sealed.get(1..=KEY_ID_BYTES).filter(|_| sealed.first() == Some(&SEAL_VERSION))?;
+        let id = sealed
+            .get(1..=KEY_ID_BYTES)
+            .filter(|_| matches!(sealed.first(), Some(&(DIRECT | WITH_DATA_KEY))))?;
         Some(HEXLOWER.encode(id))
     }
 
@@ -240,16 +284,52 @@ impl MasterKey {
         out
     }
 
-    fn cipher(&self) -> Option<LessSafeKey> {
-        UnboundKey::new(&AES_256_GCM, self.key.as_slice()).ok().map(LessSafeKey::new)
-    }
-
-    fn aad(&self, context: &str) -> Vec<u8> {
-        let mut aad = vec![SEAL_VERSION];
+    fn aad(&self, version: u8, context: &str) -> Vec<u8> {
+        let mut aad = vec![version];
         aad.extend_from_slice(&self.id);
         aad.extend_from_slice(context.as_bytes());
         aad
     }
+}
+
+fn data_aad(context: &str) -> Vec<u8> {
+    [&[WITH_DATA_KEY], DATA_LABEL, context.as_bytes()].concat()
+}
+
+fn cipher(key: &[u8; KEY_BYTES]) -> Option<LessSafeKey> {
+    UnboundKey::new(&AES_256_GCM, key).ok().map(LessSafeKey::new)
+}
+
+/// A random nonce, the ciphertext and its tag.
+///
+/// # Panics
+/// Above 64 GiB of plain text.
+fn encrypt(key: &[u8; KEY_BYTES], aad: &[u8], plain: &[u8], draw: &dyn Draw) -> Vec<u8> {
+    let mut nonce = [0; NONCE_LEN];
+    draw.fill(&mut nonce);
+    let mut out = nonce.to_vec();
+    // If the cipher fails, the buffer still holds the plain text, so it is wiped on drop.
+    let mut body = Zeroizing::new(plain.to_vec());
+    let tag = cipher(key).and_then(|cipher| {
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        cipher.seal_in_place_separate_tag(nonce, Aad::from(aad), &mut body).ok()
+    });
+    assert!(tag.is_some(), "AES-256-GCM takes 32 byte keys and texts under 64 GiB");
+    out.extend_from_slice(&body);
+    out.extend_from_slice(tag.as_ref().map_or(&[], AsRef::as_ref));
+    out
+}
+
+/// Opens what [`encrypt`] made.
+fn decrypt(key: &[u8; KEY_BYTES], aad: &[u8], sealed: &[u8]) -> Result<SecretBytes, OpenError> {
+    let (nonce, body) = sealed.split_first_chunk::<NONCE_LEN>().ok_or(OpenError::Tampered)?;
+    let nonce = Nonce::assume_unique_for_key(*nonce);
+    let mut body = Zeroizing::new(body.to_vec());
+    let cipher = cipher(key).ok_or(OpenError::Tampered)?;
+    let opened = cipher.open_in_place(nonce, Aad::from(aad), &mut body);
+    let plain_bytes = opened.map_err(|_unspecified| OpenError::Tampered)?.len();
+    body.truncate(plain_bytes);
+    Ok(SecretBytes(body))
 }
 
 impl fmt::Debug for MasterKey {
@@ -310,6 +390,38 @@ mod tests {
         let (old, new) = (MasterKey::generate(&draw), MasterKey::generate(&draw));
         let refused = new.open(CONTEXT, &old.seal(CONTEXT, b"x", &draw)).unwrap_err();
         assert_eq!(refused, OpenError::OtherKey { have: new.key_id(), need: old.key_id() });
+    }
+
+    /// As layout 1 has it: version, key id, nonce, ciphertext and tag, under the master key itself.
+    fn sealed_directly(key: &MasterKey, plain: &[u8], draw: &dyn Draw) -> Vec<u8> {
+        let sealed = encrypt(&key.key, &key.aad(DIRECT, CONTEXT), plain, draw);
+        [&[DIRECT], key.id.as_slice(), &sealed].concat()
+    }
+
+    #[test]
+    fn another_master_key_takes_over_by_the_data_key_alone() {
+        let draw = SystemDraw::new();
+        let (old, new) = (MasterKey::generate(&draw), MasterKey::generate(&draw));
+        let before = old.seal(CONTEXT, b"whsec_abc", &draw);
+        let after = old.rewrap(&new, CONTEXT, &before, &draw).unwrap();
+        let body = 1 + KEY_ID_BYTES + NONCE_LEN + WRAPPED_BYTES;
+        assert_eq!(before[body..], after[body..], "what is sealed was not touched");
+        assert_eq!(new.open(CONTEXT, &after).unwrap().expose(), b"whsec_abc");
+        assert!(matches!(old.open(CONTEXT, &after), Err(OpenError::OtherKey { .. })));
+        assert_eq!(MasterKey::id_in(&after), Some(new.key_id()));
+        let elsewhere = old.rewrap(&new, "credential|0191|secret", &before, &draw);
+        assert_eq!(elsewhere, Err(OpenError::Tampered));
+    }
+
+    #[test]
+    fn what_was_sealed_before_data_keys_opens_and_gets_one_when_the_key_changes() {
+        let draw = SystemDraw::new();
+        let (old, new) = (MasterKey::generate(&draw), MasterKey::generate(&draw));
+        let direct = sealed_directly(&old, b"s3cret", &draw);
+        assert_eq!(old.open(CONTEXT, &direct).unwrap().expose(), b"s3cret");
+        assert_eq!(MasterKey::id_in(&direct), Some(old.key_id()));
+        let after = old.rewrap(&new, CONTEXT, &direct, &draw).unwrap();
+        assert_eq!((after[0], new.open(CONTEXT, &after).unwrap().expose()), (2, &b"s3cret"[..]));
     }
 
     #[test]

@@ -5,8 +5,9 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::app::data_directory::DATABASE;
-use crate::archive::tables::{check, views};
-use crate::archive::{Archive, DIRECTORY, Month};
+use crate::archive::tables::check;
+use crate::archive::tables::views::{self, Months};
+use crate::archive::{AUDIT_DIRECTORY, Archive, DIRECTORY, Month};
 use crate::backup::months::{self, Beside, Compared};
 use crate::backup::{Bytes, Result as BackupResult, retention};
 use crate::base::stop::Stop;
@@ -69,6 +70,9 @@ struct ViewsArgs {
     /// Leave out months after this one; of those that are left, the latest 9 are read
     #[arg(long, value_name = "MONTH", value_parser = month)]
     until: Option<Month>,
+    /// Attach the months of audit events first, then those of events
+    #[arg(long)]
+    audit_first: bool,
 }
 
 /// Reads a month.
@@ -151,7 +155,7 @@ fn run(call: &Call<'_>, remote: &Remote) -> Done {
 }
 
 fn views(call: &Call<'_>) -> Done {
-    let ViewsArgs { since, until } = call.flags()?;
+    let ViewsArgs { since, until, audit_first } = call.flags()?;
     let settings = call.shared.settings()?;
     input::check_open(settings.directory())?;
     // The SQL may be used from any directory.
@@ -161,12 +165,21 @@ fn views(call: &Call<'_>) -> Done {
         let why = format!("there is no database {}", database.display());
         return Err(Failure::new(exit::NOT_FOUND, why));
     }
-    let mut months = archive.months().map_err(Failure::failed)?;
-    months.retain(|month| {
-        since.as_ref().is_none_or(|since| month >= since)
-            && until.as_ref().is_none_or(|until| month <= until)
-    });
-    out::exact(views::views(&database, &archive, &months)?.as_bytes())
+    let audit = Archive::of(&directory, AUDIT_DIRECTORY);
+    let wanted = |archive: &Archive| {
+        let mut months = archive.months().map_err(Failure::failed)?;
+        months.retain(|month| {
+            since.as_ref().is_none_or(|since| month >= since)
+                && until.as_ref().is_none_or(|until| month <= until)
+        });
+        Ok::<_, Failure>(months)
+    };
+    let months = Months {
+        events: (&archive, wanted(&archive)?),
+        audit: (&audit, wanted(&audit)?),
+        is_audit_first: audit_first,
+    };
+    out::exact(views::views(&database, &months)?.as_bytes())
 }
 
 fn verify(call: &Call<'_>) -> Done {

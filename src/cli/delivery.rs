@@ -27,6 +27,7 @@ delivery  One event for one subscription: show, send again, cancel
   attempts = listAttempts  The attempts of a delivery, oldest first
   request = getDeliveryRequest  What the latest attempt sent, and a curl command that repeats it
     id  The delivery's id, like dlv_17
+    attempt <N>  What this attempt sent
   retry = retryDelivery  Send again: at once if it waits, anew if it was given up, skipped or cancelled
     @chosen
     rendered_anew  Make body and header fields anew, by the subscription of now
@@ -122,6 +123,7 @@ in-doubt  After a restore: deliveries that may already have been made
     !state
     !event_id
     !postponed
+    !queue
     !in_flight
     !class
   release = releaseDeliveries  Send them; each keeps its webhook-id, so a consumer with a guard takes it once

@@ -40,6 +40,7 @@ subscription  Subscriptions: which events go where
     policy.in_flight_max  Requests in flight at once
     policy.rate <RATE>
     policy.breaker_after
+    policy.event_fields <BOOL>  Whether requests name the event in header fields like oncebox-event-type [default when created: true]
     policy.probe <PROBE>  Probe the target when nothing was sent to it for so long: '5min GET /health' (or HEAD, OPTIONS), '5min' for a signed ping, or off
     policy.classes --class <STATUS=CLASS>  What an answer means where that differs, like 409=success or 5xx=validation; may be repeated
     Content:

@@ -160,7 +160,7 @@ const SUBSCRIPTION: [Field; 18] = [
     optional("owner_id", Form::TEXT, "Owner, as free text"),
     optional("method", Form::TEXT, "POST, PUT or PATCH"),
     optional("headers", Form::TABLE, "Further header fields"),
-    optional("policy", Form::TABLE, "steps, max_attempts, timeout, in_flight_max, lease, rate, breaker_after, classes, confirm_within"),
+    optional("policy", Form::TABLE, "steps, max_attempts, timeout, in_flight_max, lease, rate, breaker_after, classes, confirm_within, event_fields"),
     optional("ordering", Form::TEXT, "none, key or strict"),
     optional("order", Form::TABLE, "group, head_of_line, park_after, funnel_point, latest_only, external_calls, call_path, postpone_limit"),
     optional("format", Form::TEXT, "raw, standard_webhooks, cloudevents_binary or cloudevents_structured"),

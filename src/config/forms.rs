@@ -228,6 +228,25 @@ form! {
 }
 
 form! {
+    /// A program with its arguments.
+    Argv = Vec<String>;
+    read |given| {
+        let argv = given.list()?;
+        match argv.first() {
+            Some(program) if !program.starts_with('/') => {
+                Err(format!("has {program:?}, which is not the path of a program, like /usr/bin/systemd-creds"))
+            }
+            _ => Ok(argv),
+        }
+    },
+    shown |held| json!(held),
+    // Arguments may be secrets.
+    public |held| json!(held.get(..1)),
+    schema json!({ "type": "array", "items": { "type": "string" } }),
+    says "a program and its arguments".to_owned()
+}
+
+form! {
     /// Brokers of clusters, by name.
     Clusters = BTreeMap<String, Vec<String>>;
     read |given| {

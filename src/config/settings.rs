@@ -14,7 +14,7 @@ use ipnet::IpNet;
 use serde_json::Value;
 
 use crate::config::forms::{
-    Address, Addresses, BoxName, Bytes, Clusters, Commands, Domains, Flag, Form, Given, Hosts,
+    Address, Addresses, Argv, BoxName, Bytes, Clusters, Commands, Domains, Flag, Form, Given, Hosts,
     KeptFields, Maybe, Networks, Number, Path, ProxyAt, ProxyUrl, SecretPath, Size, Span, SpanOf,
     Steps, Text, Url, Word,
 };
@@ -201,6 +201,9 @@ settings! {
         master_key_file: Option<PathBuf> = None, Maybe(SecretPath), Restart,
             "File of the master key, mode 0600. The systemd credential oncebox-master-key and the variable ONCEBOX_MASTER_KEY take precedence.",
             unset "master.key in the data directory", "\"/etc/oncebox/master.key\"";
+        command: Vec<String> = Vec::new(), Argv, Restart,
+            "Program that writes the master key to its output, such as a look-up in Vault, a TPM or systemd-creds; it takes precedence over master_key_file. Runs for 30 s at most. For an older key, ONCEBOX_KEY_ID in its environment has the id.",
+            unset "none", "[\"/usr/bin/systemd-creds\", \"decrypt\", \"/etc/oncebox/master.cred\", \"-\"]";
         rotate_every: Option<Duration> = None, Maybe(Span(Duration::from_hours(1), Duration::from_hours(24 * 3660))), Reload,
             "How often the master key is rotated by itself. Only a key in master_key_file is. Keep the old keys as long as a backup names them.",
             unset "never", "\"365d\"";

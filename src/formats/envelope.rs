@@ -7,6 +7,7 @@ use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::base::headers::{AGGREGATE_ID, AGGREGATE_TYPE, EVENT_TYPE};
 use crate::model::delivery::OutgoingRequest;
 use crate::model::format::Format;
 
@@ -102,6 +103,18 @@ pub(super) fn header_fields(
         ("ce-traceparent", Some(&traceparent)),
     ];
     let given = fields.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    let encoded = |value: &str| utf8_percent_encode(value, IN_HEADER).to_string();
+    given.map(|(name, value)| (name.to_owned(), encoded(value))).collect()
+}
+
+/// The header fields that name an event: its type and its aggregate, percent-encoded as attributes of `CloudEvents` are.
+pub(super) fn naming_fields(outgoing: &OutgoingRequest) -> Vec<(String, String)> {
+    let own = [
+        (EVENT_TYPE, Some(&outgoing.event_type)),
+        (AGGREGATE_TYPE, outgoing.aggregate_type.as_ref()),
+        (AGGREGATE_ID, outgoing.aggregate_id.as_ref()),
+    ];
+    let given = own.into_iter().filter_map(|(name, value)| Some((name, value?)));
     let encoded = |value: &str| utf8_percent_encode(value, IN_HEADER).to_string();
     given.map(|(name, value)| (name.to_owned(), encoded(value))).collect()
 }

@@ -12,6 +12,7 @@ mod template_work;
 use std::collections::BTreeMap;
 
 use minijinja::Value;
+use percent_encoding::{CONTROLS, utf8_percent_encode};
 use serde::Deserialize;
 
 use crate::model::delivery::OutgoingRequest;
@@ -75,6 +76,11 @@ impl Formats {
         self.template.as_ref().is_some_and(|it| it.has_body)
     }
 
+    /// Whether the payload stands within an envelope.
+    pub fn wraps(&self) -> bool {
+        matches!(self.format, Format::StandardWebhooks | Format::CloudeventsStructured)
+    }
+
     /// How much memory a request takes for each byte of its payload, where it is more than the payload itself.
     pub fn memory_factor(&self) -> Option<usize> {
         self.template.is_some().then_some(TEMPLATE_FACTOR)
@@ -130,6 +136,21 @@ impl Formats {
         }
         Ok(())
     }
+}
+
+/// The header fields that name an event: `oncebox-event-type`, `oncebox-aggregate-type`, `oncebox-aggregate-id`. They follow
+/// from the event alone.
+pub fn naming_fields(outgoing: &OutgoingRequest) -> Vec<(String, String)> {
+    envelope::naming_fields(outgoing)
+}
+
+/// The header field in which the provider of a webhook event names its type; `None` for others. Its value is as it came,
+/// with characters encoded that no header field may have.
+pub fn provider_type_field(outgoing: &OutgoingRequest) -> Option<(String, String)> {
+    let name = outgoing.type_field.as_deref()?;
+    let stored = event_headers(outgoing).ok()?;
+    let (name, value) = stored.into_iter().find(|(stored, _)| stored.eq_ignore_ascii_case(name))?;
+    Some((name, utf8_percent_encode(&value, CONTROLS).to_string()))
 }
 
 /// Writes a request's payload in a format: body and media type take the place of its own.

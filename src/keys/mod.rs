@@ -14,7 +14,7 @@ use data_encoding::BASE64URL_NOPAD;
 use parking_lot::RwLock;
 use ring::hmac;
 
-use crate::base::id::DeliverySeq;
+use crate::base::id::{DeliverySeq, Draw};
 use crate::base::secret::{MasterKey, OpenError, SecretBytes};
 use crate::keys::subject::keyed;
 
@@ -61,6 +61,20 @@ impl Keyring {
     pub fn open(&self, context: &str, sealed: &[u8]) -> Result<SecretBytes, OpenError> {
         let named = MasterKey::id_in(sealed).and_then(|id| self.of(&id));
         named.unwrap_or_else(|| self.current()).open(context, sealed)
+    }
+
+    /// Has a value that was sealed for this context under any of the keys opened by the current one: only its data key is
+    /// wrapped anew. [`OpenError::OtherKey`] if it was sealed under none.
+    pub fn rewrap(
+        &self,
+        context: &str,
+        sealed: &[u8],
+        draw: &dyn Draw,
+    ) -> Result<Vec<u8>, OpenError> {
+        let current = self.current();
+        let named = MasterKey::id_in(sealed).and_then(|id| self.of(&id));
+        let by = named.unwrap_or_else(|| Arc::clone(&current));
+        by.rewrap(&current, context, sealed, draw)
     }
 }
 

@@ -69,6 +69,16 @@ impl State {
     }
 }
 
+words! {
+    /// Where a pending delivery is that was never attempted: a filter of lists.
+    pub enum QueuePlace as "QueuePlace" {
+        /// Anywhere, also behind others of its lane.
+        New = "new",
+        /// Nothing goes before it: it is sent when it is due and its subscription may be called.
+        InQueue = "in_queue",
+    }
+}
+
 /// A delivery.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Delivery {
@@ -114,6 +124,11 @@ pub struct Delivery {
     /// Failed attempts of this run that count towards `max_attempts`.
     pub counted_failures: u32,
     pub last_class: Option<AttemptClass>,
+    /// The HTTP status of the last attempt; null if there was no answer.
+    #[schemars(with = "Option<Whole<100, 999>>")]
+    pub http_status: Option<u16>,
+    /// How long the last attempt took; null if there was none.
+    pub latency_ms: Option<u32>,
     /// The number of the run. Reopening a dead letter adds 1.
     pub run_no: u32,
     pub finished_at: Option<Timestamp>,
@@ -181,6 +196,9 @@ pub struct Attempt {
     /// them is `***`.
     #[serde(skip)]
     pub fields: Option<String>,
+    /// Whether the request also had the header fields that name the event.
+    #[serde(skip)]
+    pub named: bool,
 }
 
 impl Attempt {
@@ -242,6 +260,8 @@ pub struct OutgoingRequest {
     pub order: OutgoingOrder,
     /// What an earlier attempt has fixed.
     pub rendering: Option<Rendering>,
+    /// The name of the header field in which the provider of a webhook event names its type.
+    pub type_field: Option<String>,
 }
 
 /// What an attempt needs to know about the order of its delivery.

@@ -42,7 +42,7 @@ pub struct Rendering {
     pub content_type: String,
     /// Its header fields, as a JSON array of pairs.
     pub fields: String,
-    /// The body that a template made; `None`: the event's payload in the format.
+    /// The body that a template or a format made; `None`: the event's payload in the format.
     pub body: Option<Vec<u8>>,
     /// Whether header fields and body are sealed, because the event has sealed values.
     pub is_sealed: bool,

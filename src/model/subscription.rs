@@ -245,6 +245,10 @@ pub struct Policy {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(with = "ClassesText")]
     pub classes: BTreeMap<String, AttemptClass>,
+    /// Whether requests have the header fields that name the event: `oncebox-event-type`, `oncebox-aggregate-type`,
+    /// `oncebox-aggregate-id`, and the field in which a provider names the type of its webhook; true if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event_fields: Option<bool>,
     /// How the target is probed when nothing was sent to it for a while; it is not if absent.
     #[serde(
         skip_serializing_if = "Option::is_none",

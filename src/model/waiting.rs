@@ -194,6 +194,8 @@ mod tests {
             attempt_count: 2,
             counted_failures: 2,
             last_class: None,
+            http_status: None,
+            latency_ms: None,
             run_no: 1,
             finished_at: None,
             reason: None,

@@ -75,6 +75,9 @@ pub struct NewWebhookEvent {
     pub sealed: Sealed,
     /// The key of its lane, where its provider says where to find one.
     pub ordering_key: Option<String>,
+    /// The name of the header field in which its provider names its type; it is sent on.
+    #[serde(skip)]
+    pub type_field: Option<String>,
 }
 
 /// The batch in which a webhook event was received, if it was in one.

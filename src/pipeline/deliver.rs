@@ -643,7 +643,8 @@ impl Deliver {
         let confirm_url = confirmations::url(&self.confirm_tokens, destination, outgoing);
         headers.extend(confirm_url.map(|url| (CONFIRM_URL.to_owned(), url)));
         let body_sha256 = sha256(&outgoing.payload);
-        let request = Request { method, timeout, ..Request::default() };
+        let type_field = outgoing.type_field.clone();
+        let request = Request { method, timeout, type_field, ..Request::default() };
         Ok(Request { url, headers, rendered, body_sha256, key_id, span, ..request })
     }
 

@@ -8,7 +8,7 @@ use crate::base::cache::Cache;
 use crate::base::clock::span;
 use crate::base::headers::{BOX, CUSTOM_DATA};
 use crate::config::Delivery;
-use crate::formats::Formats;
+use crate::formats::{self, Formats, add_headers};
 use crate::keys::Keyring;
 use crate::model::delivery::{OutgoingRequest, Schedule, TIMEOUTS, is_custom_data};
 use crate::model::event::ALERT_TYPE;
@@ -16,7 +16,7 @@ use crate::model::failure::{BREAKER_AFTER, Rules};
 use crate::model::lease::LEASES;
 use crate::model::outcome::ClassTable;
 use crate::model::rate::Rate;
-use crate::model::subscription::{NewSubscription, Policy, Subscription};
+use crate::model::subscription::{NewSubscription, Policy, Subscription, Target};
 use crate::pipeline::prelude::*;
 use crate::store::credential_uses::CredentialUses;
 use crate::store::credentials::{self, Credential};
@@ -66,14 +66,28 @@ impl Destination {
     ) -> Vec<(String, String)> {
         let signature = self.access.signatures(&outgoing.webhook_id, at, &outgoing.payload);
         let mut headers = outgoing.standard_fields(at, span, signature);
+        let is_named = self.names_events();
+        if is_named {
+            headers.extend(formats::naming_fields(outgoing));
+        }
         let data = outgoing.order.custom_data.as_deref();
         if let Some(data) = data.filter(|data| !data.is_empty() && is_custom_data(data)) {
             headers.push((CUSTOM_DATA.to_owned(), data.to_owned()));
         }
         headers.extend(self.formats.box_name.iter().map(|name| (BOX.to_owned(), name.clone())));
         let own = &self.subscription.new.headers;
-        headers.extend(own.iter().map(|(name, value)| (name.clone(), value.clone())));
+        add_headers(&mut headers, own.iter().map(|(name, value)| (name.clone(), value.clone())));
+        if is_named {
+            add_headers(&mut headers, formats::provider_type_field(outgoing));
+        }
         headers
+    }
+
+    /// Whether its requests have the header fields that name the event. Records of a topic have the attributes of
+    /// `CloudEvents` instead.
+    pub fn names_events(&self) -> bool {
+        let new = &self.subscription.new;
+        matches!(new.target, Target::Http(_)) && new.policy.event_fields.unwrap_or(true)
     }
 }
 

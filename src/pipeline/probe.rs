@@ -140,6 +140,7 @@ impl SubscriptionTests {
             max_attempts: None,
             order: OutgoingOrder::default(),
             rendering: None,
+            type_field: None,
         }
     }
 

@@ -172,6 +172,7 @@ impl Receive {
             self.confirm((&provider.tenant, provider.name.as_str()), &url, ids)?;
         }
         let headers = scheme.kept(incoming.headers);
+        let type_field = scheme.type_field(incoming).map(str::to_owned);
         let share = found.is_batch.then(|| self.share(provider, &found.items, &headers));
         let share = share.transpose()?;
         let batch_id = found.is_batch.then(|| id::uuid7(wall, &*self.draw));
@@ -195,6 +196,7 @@ impl Receive {
                 },
                 sealed: Sealed::default(),
                 ordering_key: None,
+                type_field: type_field.clone(),
             };
             let key = |payload: &[u8]| {
                 ordering_key(provider.ordering_key.as_ref()?, incoming.headers, payload)

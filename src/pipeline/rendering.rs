@@ -3,7 +3,7 @@
 //! Fixed are body, media type and the header fields that format, template and `event_headers` make. Method, URL, the
 //! subscription's own header fields and credentials are those of now, because by them a failing target is mended.
 
-use crate::base::headers::own_field;
+use crate::base::headers::{AGGREGATE_ID, AGGREGATE_TYPE, EVENT_TYPE, own_field};
 use crate::formats::wrap;
 use crate::model::delivery::{Attempt, OutgoingRequest};
 use crate::model::format::Rendering;
@@ -39,7 +39,7 @@ pub fn render(
         };
         (fields, body) = (opened, whole.flatten());
     }
-    // An envelope follows from the event, which does not change.
+    // An envelope follows from the event and the name of the box.
     if body.is_none() {
         wrap(kept.format, destination.formats.box_name.as_deref(), outgoing)?;
     }
@@ -60,10 +60,13 @@ pub fn made(
     rendered: &Fields,
     stored: Option<&[u8]>,
 ) -> StoreResult<Rendering> {
+    let Destination { formats, .. } = destination;
+    // An envelope of sealed fields is made again at each attempt: so an erasure leaves nothing of them.
+    let keeps_body = formats.makes_body() || (formats.wraps() && stored.is_none());
     let mut made = Rendering {
         format: destination.subscription.new.format,
         fields: json(rendered),
-        body: destination.formats.makes_body().then(|| outgoing.payload.clone()),
+        body: keeps_body.then(|| outgoing.payload.clone()),
         ..Rendering::plain(&outgoing.content_type)
     };
     if let Some(stored) = stored {
@@ -91,6 +94,8 @@ pub struct Request {
     pub headers: Fields,
     /// Those of them that were rendered.
     pub rendered: Fields,
+    /// The header field in which the event's provider names its type.
+    pub type_field: Option<String>,
     /// The SHA-256 of its body.
     pub body_sha256: [u8; 32],
     /// The credential it is signed with.
@@ -105,12 +110,19 @@ impl Request {
         let mut kept = Attempt::default();
         if outcome.was_sent() && !self.method.is_empty() {
             let log_on = destination.access.log_on_field();
-            let rendered = |name: &str| self.rendered.iter().any(|(made, _)| made == name);
+            // Both may have been made of sealed fields.
+            let from_event = |name: &str| {
+                self.rendered.iter().any(|(made, _)| made == name)
+                    || self.type_field.as_deref().is_some_and(|own| own.eq_ignore_ascii_case(name))
+            };
+            let is_naming = |name: &str| [EVENT_TYPE, AGGREGATE_TYPE, AGGREGATE_ID].contains(&name);
+            kept.named = self.headers.iter().any(|(name, _)| is_naming(name));
             let is_log_on = |name: &str| log_on.is_some_and(|own| own.eq_ignore_ascii_case(name));
-            let others = self.headers.iter().skip(STANDARD).filter(|(name, _)| !is_log_on(name));
+            let others = self.headers.iter().skip(STANDARD);
+            let others = others.filter(|(name, _)| !is_log_on(name) && !is_naming(name));
             let shown = others.map(|(name, value)| match masked(name, value, log_on) {
                 Some(masked) => (name.clone(), masked),
-                None if is_sealed && rendered(name) => (name.clone(), "***".to_owned()),
+                None if is_sealed && from_event(name) => (name.clone(), "***".to_owned()),
                 None => (name.clone(), value.clone()),
             });
             let shown: Fields =

@@ -136,14 +136,19 @@ impl Generic {
             IdPlace::Header(name) => Some(name.as_str()),
             IdPlace::Pointer(_) | IdPlace::BodyHash => None,
         };
-        let event_type = match &self.0.event_type {
-            Some(TypePlace::Header(name)) => Some(name.as_str()),
-            Some(TypePlace::Pointer(_) | TypePlace::Constant(_)) | None => None,
-        };
+        let event_type = self.type_field();
         let secret = |name: &&str| {
             name.eq_ignore_ascii_case(proof) || name.eq_ignore_ascii_case("authorization")
         };
         id.into_iter().chain(event_type).filter(|name| !secret(name)).collect()
+    }
+
+    /// The name of the header field that has the type.
+    pub(super) fn type_field(&self) -> Option<&str> {
+        match &self.0.event_type {
+            Some(TypePlace::Header(name)) => Some(name.as_str()),
+            Some(TypePlace::Pointer(_) | TypePlace::Constant(_)) | None => None,
+        }
     }
 
     pub(super) fn identify(&self, incoming: &Incoming<'_>) -> (Option<String>, Option<String>) {

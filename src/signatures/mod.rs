@@ -467,6 +467,14 @@ impl Scheme {
         Identity::of(found, incoming.body)
     }
 
+    /// The name of the header field in which the provider names the type of a webhook; `None` if it has no such field.
+    pub fn type_field<'s>(&'s self, incoming: &Incoming<'_>) -> Option<&'s str> {
+        match self {
+            Self::Generic(generic) => generic.type_field(),
+            _ => self.facts().type_field(incoming),
+        }
+    }
+
     /// The header fields that are kept with a webhook event, never a signature.
     pub fn kept(&self, headers: &Headers) -> Vec<(String, String)> {
         let own: &[&str] = match self {
@@ -495,6 +503,17 @@ mod tests {
             match read {
                 Ok(scheme) => assert_eq!(serde_json::to_string(&scheme).unwrap(), text),
                 Err(error) => assert!(error.to_string().contains(kind), "{error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_header_field_with_the_type_is_kept() {
+        for scheme in &WITHOUT_SETTINGS {
+            for locator in scheme.facts().types {
+                if let naming::Locator::Header(name) = locator {
+                    assert!(scheme.facts().kept.contains(name), "{name} of {}", scheme.kind());
+                }
             }
         }
     }

@@ -2,6 +2,8 @@
 //!
 //! Not here: where the settings of a generic scheme say they are ([`super::generic`]).
 
+use percent_encoding::percent_decode_str;
+
 use super::check::Incoming;
 use crate::base::id;
 use crate::model::pointer::text_at;
@@ -20,6 +22,8 @@ pub(super) const KEPT_ALWAYS: [&str; 2] = ["content-type", "user-agent"];
 pub(super) enum Locator {
     /// A header field.
     Header(&'static str),
+    /// A header field whose value is percent-encoded.
+    Encoded(&'static str),
     /// The first of two header fields, followed by a colon and the second if that is present.
     Headers(&'static str, &'static str),
     /// A path in the JSON body.
@@ -35,6 +39,10 @@ impl Locator {
         };
         match self {
             Self::Header(name) => header(name),
+            Self::Encoded(name) => {
+                let text = header(name)?;
+                Some(percent_decode_str(&text).decode_utf8().ok()?.into_owned())
+            }
             Self::Headers(first, second) => header(first).map(|first| match header(second) {
                 Some(second) => format!("{first}:{second}"),
                 None => first,
@@ -75,6 +83,14 @@ impl Facts {
             None => name,
         });
         (first(self.ids), event_type)
+    }
+
+    /// The name of the kept header field in which the provider names the type of a request, also where the body has it too.
+    pub(super) fn type_field(&self, incoming: &Incoming<'_>) -> Option<&'static str> {
+        self.types.iter().find_map(|locator| match locator {
+            Locator::Header(name) => incoming.headers.get(name).is_some().then_some(*name),
+            Locator::Encoded(_) | Locator::Headers(..) | Locator::Body(_) => None,
+        })
     }
 }
 

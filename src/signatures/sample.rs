@@ -306,7 +306,7 @@ impl Draft {
 
     fn put(&mut self, locator: &Locator, text: &str) {
         match locator {
-            Locator::Header(name) | Locator::Headers(name, _) => {
+            Locator::Header(name) | Locator::Encoded(name) | Locator::Headers(name, _) => {
                 self.headers.push(((*name).to_owned(), text.to_owned()));
             }
             Locator::Body(path) => put(&mut self.body, path, text),

@@ -14,9 +14,11 @@ use super::check::{
 #[cfg(feature = "service")]
 use super::naming::Facts;
 #[cfg(feature = "service")]
-use super::naming::Locator::{Body, Header};
+use super::naming::Locator::{Body, Encoded, Header};
 use super::signing::{Hash, SecretError, SigningSecret, mac};
 use crate::base::clock::Timestamp;
+#[cfg(feature = "service")]
+use crate::base::headers::EVENT_TYPE;
 use crate::base::headers::Headers;
 
 /// The prefix of public keys of `v1a`.
@@ -41,7 +43,8 @@ const SVIX: HeaderNames =
 #[cfg(feature = "service")]
 const BASE: Facts = Facts {
     ids: &[Header(WEBHOOK.id)],
-    types: &[Body(&["type"])],
+    // The second one is of another Oncebox that sends its payloads as they are.
+    types: &[Body(&["type"]), Encoded(EVENT_TYPE)],
     kept: &["webhook-id", "webhook-timestamp", "svix-id", "svix-timestamp"],
     ..Facts::new("standard", "invoice.paid")
 };

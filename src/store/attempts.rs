@@ -9,12 +9,13 @@ use crate::store::prelude::*;
 columns! {
     fn attempt() -> Attempt = "attempts" [
         n, started_at, finished_at, url, class, counted, http_status, latency_ms, excerpt, failed_reason, key_id, span,
-        method, body_sha256, fields
+        method, body_sha256, fields, named
     ] {
         n, started_at, finished_at, url, class, counted, http_status, latency_ms, excerpt, failed_reason, key_id, span,
-        method, body_sha256, fields
+        method, body_sha256, fields, named
     }
     pub(super) const OF = "WHERE delivery_seq = ?1 AND n > ?2 ORDER BY n LIMIT ?3";
+    pub(super) const NTH = "WHERE delivery_seq = ?1 AND n = ?2";
     pub(super) const LAST_SENT = "WHERE delivery_seq = ?1 AND method IS NOT NULL ORDER BY n DESC LIMIT 1";
 }
 
@@ -52,6 +53,9 @@ queries! {
     /// The attempts of a delivery with a number above `after`, in order.
     pub fn of(delivery: DeliverySeq, after: u32, limit: u32) -> Vec<Attempt> = rows as attempt OF;
 
+    /// An attempt of a delivery, by its number.
+    pub fn nth(delivery: DeliverySeq, n: u32) -> Option<Attempt> = first as attempt NTH;
+
     /// The latest attempt of a delivery that sent something.
     pub fn last_sent(delivery: DeliverySeq) -> Option<Attempt> = first as attempt LAST_SENT;
 }
@@ -72,7 +76,7 @@ pub(super) fn insert(
 ) -> Result<()> {
     insert!(tx, "attempts" of attempt {
         delivery_seq: delivery, n: n, started_at, finished_at, url, class, counted, http_status, latency_ms, excerpt,
-        failed_reason, key_id, span, method, body_sha256, fields
+        failed_reason, key_id, span, method, body_sha256, fields, named
     })
     .map(drop)
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rusqlite::{OptionalExtension, params};
+use serde::Serialize;
 
 use crate::model::audit::chain::{Hash, Head, Report, Verifier};
 use crate::model::audit::{AuditEvent, NewAuditEvent, Outcome};
@@ -71,10 +72,36 @@ pub(super) const RESOURCES_OF_AGGREGATE: &str = "
          SELECT 'dlv_' || d.seq FROM events AS e CROSS JOIN deliveries AS d ON d.outbox_seq = e.seq)
     SELECT id FROM resources";
 
+// The names that ?2 is known by: ids and names, and the type of each as the audit events have it.
+pub(super) const NAMES: &str = "
+    WITH things (type, tenant, id, name) AS (
+         SELECT 'subscription', tenant, id, name FROM subscriptions
+          UNION ALL
+         SELECT 'provider', tenant, id, name FROM providers
+          UNION ALL
+         SELECT 'source', tenant, id, name FROM sources
+          UNION ALL
+         SELECT 'alert_channel', tenant, id, name FROM alert_channels
+          UNION ALL
+         SELECT 'legal_hold', tenant, id, name FROM legal_holds
+          UNION ALL
+         SELECT 'token', tenant, id, name FROM tokens
+          UNION ALL
+         SELECT 'user', tenant, id, name FROM users),
+     named (type, id, name) AS MATERIALIZED (
+         SELECT type, id, name FROM things WHERE tenant = ?1 AND (id = ?2 OR name = ?2) LIMIT 1000)
+    SELECT id, type FROM named
+     UNION
+    SELECT name, type FROM named";
+
+const IS_NAMED: &str =
+    "SELECT 1 FROM audit_events INDEXED BY audit_events_resource WHERE resource_id = ?1 LIMIT 1";
+
+// Two names of a resource may find the same row.
 pub(super) const PAGE_OF_RESOURCES: &str = concat!(
-    "SELECT seq FROM json_each(?10) AS r
-      CROSS JOIN audit_events AS a INDEXED BY audit_events_resource ON a.resource_id = r.value
-      WHERE seq < ?1 AND seq >= ?2 AND ",
+    "SELECT DISTINCT seq FROM json_each(?10) AS r
+      CROSS JOIN audit_events AS a INDEXED BY audit_events_resource ON a.resource_id = json_extract(r.value, '$.name')
+      WHERE coalesce(a.resource_type = json_extract(r.value, '$.type'), 1) AND seq < ?1 AND seq >= ?2 AND ",
     filter!(),
     " ORDER BY seq DESC LIMIT ?3"
 );
@@ -103,10 +130,32 @@ pub struct Filter {
     pub outcome: Option<Outcome>,
     /// The correlation id of the call.
     pub correlation_id: Option<String>,
-    /// The ids of the resources that it concerns, as JSON.
+    /// The names of the resources that it concerns, as a JSON array of [`ResourceName`].
     pub resources: Option<String>,
     /// When it was done.
     pub done: Span,
+}
+
+/// A name of a resource in audit events: its id, or the name that a refused call typed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ResourceName {
+    /// The name.
+    pub name: String,
+    /// The type of the resource; `None`: any.
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
+}
+
+/// The names of the resource that a tenant knows by an id or a name, that one among them; `None` if neither a resource nor an
+/// audit event of this file is known by it.
+pub fn names_of(tx: &ReadTx<'_>, of: &str, name: &str) -> Result<Option<Vec<ResourceName>>> {
+    let found: Vec<(String, String)> = tx.rows(NAMES, (of, name), tuple)?;
+    if found.is_empty() && !tx.exists(IS_NAMED, [name])? {
+        return Ok(None);
+    }
+    let others = found.into_iter().map(|(name, kind)| ResourceName { name, kind: Some(kind) });
+    let asked = ResourceName { name: name.to_owned(), kind: None };
+    Ok(Some(std::iter::once(asked).chain(others).collect()))
 }
 
 /// Appends a row and moves the head of the chain.

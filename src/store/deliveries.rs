@@ -57,7 +57,7 @@ pub(super) const OUTGOING: &str = "
            coalesce(o.sealed_fields, w.sealed_fields),
            coalesce(o.headers, w.headers),
            o.occurred_at, d.entity, o.entity_type, coalesce(d.custom_data, o.custom_data), d.rendered,
-           coalesce(o.ordering_key, w.ordering_key)
+           coalesce(o.ordering_key, w.ordering_key), w.type_field
       FROM deliveries AS d
       LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
       LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
@@ -67,12 +67,12 @@ pub(super) const OUTGOING: &str = "
 const OUTGOING_OF_EVENT: &str = "
     SELECT ?1, 0, 0, tenant, id, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
            content_type, trace_id, max_attempts, payload, payload_seq, received_at, sealed_fields,
-           headers, occurred_at, NULL, entity_type, custom_data, 0, ordering_key
+           headers, occurred_at, NULL, entity_type, custom_data, 0, ordering_key, NULL
       FROM outbox WHERE tenant = ?2 AND id = ?3
      UNION ALL
     SELECT ?1, 0, 0, tenant, id, 'in:' || provider, provider_event_id, event_type, NULL, NULL,
            content_type, trace_id, NULL, payload, payload_seq, received_at, sealed_fields,
-           headers, NULL, NULL, NULL, NULL, 0, ordering_key
+           headers, NULL, NULL, NULL, NULL, 0, ordering_key, type_field
       FROM webhook_events WHERE tenant = ?2 AND id = ?3
      LIMIT 1";
 
@@ -532,6 +532,7 @@ fn outgoing_request(
             custom_data: row.get(21)?,
         },
         rendering,
+        type_field: row.get(24)?,
     })
 }
 

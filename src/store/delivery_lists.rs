@@ -2,7 +2,7 @@
 
 use rusqlite::params;
 
-use crate::model::delivery::{Delivery, State};
+use crate::model::delivery::{Delivery, QueuePlace, State};
 use crate::model::outcome::AttemptClass;
 use crate::store::column::Json;
 use crate::store::outbox_lists::{TRACED, TRACED_WEBHOOKS, traced};
@@ -15,17 +15,18 @@ columns! {
     fn delivery() -> Delivery = ("deliveries" from "deliveries AS d
       JOIN subscriptions AS s ON s.seq = d.subscription_seq
       LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
-      LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq") [
+      LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
+      LEFT JOIN attempts AS a ON a.delivery_seq = d.seq AND a.n = d.attempt_count") [
         d.seq, d.tenant, "coalesce(o.id, w.id)" as event_id, "d.webhook_seq IS NOT NULL" as of_webhook_event,
         "coalesce(o.event_type, w.event_type)" as event_type, s.name as subscription, d.state, d.due_at,
         d.attempt_count, d.counted_failures, d.last_class, d.run_no, d.finished_at, d.reason, d.lease_until,
         "d.head = 0 AND d.state = 'pending'" as is_behind, o.aggregate_type, o.aggregate_id,
         "coalesce(o.idempotency_key, w.provider_event_id)" as key, d.confirm_until, d.created_at, d.lane, d.order_at,
-        d.late, "coalesce(o.ordering_key, w.ordering_key)" as ordering_key
+        d.late, "coalesce(o.ordering_key, w.ordering_key)" as ordering_key, a.http_status, a.latency_ms
     ] {
         seq, tenant, event_id, of_webhook_event, event_type, subscription, state, due_at, lease_until, is_behind,
         attempt_count, counted_failures, last_class, run_no, finished_at, reason, aggregate_type, aggregate_id, key,
-        confirm_until, created_at, lane, order_at, late, ordering_key,
+        confirm_until, created_at, lane, order_at, late, ordering_key, http_status, latency_ms,
         archived_in: None
     }
     /// A delivery of a tenant, by its number.
@@ -54,6 +55,19 @@ macro_rules! of_code {
     };
 }
 
+/// The condition of a list's filter by the place in the queue: `new` or `in_queue`.
+macro_rules! of_queue {
+    ($queue:literal) => {
+        concat!(
+            "(",
+            $queue,
+            " IS NULL OR (state = 'pending' AND attempt_count = 0 AND (",
+            $queue,
+            " = 'new' OR head = 1)))"
+        )
+    };
+}
+
 macro_rules! of_event {
     ($table:literal, $number:literal) => {
         sql!(
@@ -64,7 +78,7 @@ macro_rules! of_event {
                 AND (?7 IS NULL OR state = ?7) AND " of_code!("?8") " AND " of_subscription!()
             " AND (?9 IS NULL OR ?9 = (state = 'pending' AND head = 0))
                 AND (?10 IS NULL OR deliveries.seq IN (SELECT value FROM json_each(?10)))
-                AND (?11 IS NULL OR last_class = ?11)"
+                AND (?11 IS NULL OR last_class = ?11) AND " of_queue!("?12")
             " ORDER BY deliveries.seq DESC
               LIMIT ?3"
         )
@@ -76,7 +90,8 @@ pub(super) const MADE_FROM: &str = row_from!("deliveries", "created_at");
 pub(super) const PAGE: &str = newest_first!(
     "deliveries" where "tenant = ?4 AND (?6 IS NULL OR state = ?6) AND ", of_code!("?7"), " AND ",
     of_subscription!(), " AND (?8 IS NULL OR ?8 = (state = 'pending' AND head = 0))
-     AND (?9 IS NULL OR seq IN (SELECT value FROM json_each(?9))) AND (?10 IS NULL OR last_class = ?10)"
+     AND (?9 IS NULL OR seq IN (SELECT value FROM json_each(?9))) AND (?10 IS NULL OR last_class = ?10) AND ",
+    of_queue!("?11")
 );
 
 pub(super) const PAGE_OF_TRACE: &str = newest_first!(
@@ -88,7 +103,8 @@ pub(super) const PAGE_OF_TRACE: &str = newest_first!(
      AND seq IN (SELECT seq FROM deliveries WHERE outbox_seq IN (SELECT value FROM json_each(?10))
                   UNION ALL
                  SELECT seq FROM deliveries WHERE webhook_seq IN (SELECT value FROM json_each(?11)))
-     AND (?12 IS NULL OR seq IN (SELECT value FROM json_each(?12))) AND (?13 IS NULL OR last_class = ?13)"
+     AND (?12 IS NULL OR seq IN (SELECT value FROM json_each(?12))) AND (?13 IS NULL OR last_class = ?13) AND ",
+    of_queue!("?14")
 );
 
 pub(super) const NEWEST: &str = newest_seq!("deliveries");
@@ -131,6 +147,8 @@ pub struct Filter {
     pub code: Option<u16>,
     /// Whether they wait behind others.
     pub postponed: Option<bool>,
+    /// Those that were never attempted, by their place in the queue.
+    pub queue: Option<QueuePlace>,
     /// Those that are being attempted, if only these are wanted.
     pub in_flight: Option<Vec<i64>>,
     /// When they were made.
@@ -140,7 +158,9 @@ pub struct Filter {
 /// A page of deliveries, newest first.
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<Delivery>> {
     let Newest { tenant, before, limit } = newest;
-    let Filter { state, subscription, event_id, trace_id, class, code, postponed, .. } = filter;
+    let Filter { state, subscription, event_id, trace_id, class, code, postponed, queue, .. } =
+        filter;
+    let queue = queue.map(QueuePlace::as_str);
     let seen = filter.in_flight.as_ref().map(Json);
     let mut range = SeqRange::new(tx, MADE_FROM, before, filter.made)?;
     let seqs = if let Some(trace) = trace_id {
@@ -157,22 +177,25 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
             events,
             hooks,
             seen,
-            class
+            class,
+            queue
         ];
         range.seqs(tx, PAGE_OF_TRACE, limit, more)?
     } else if let Some(event_id) = event_id {
-        let more = params![tenant, subscription, event_id, state, code, postponed, seen, class];
+        let more =
+            params![tenant, subscription, event_id, state, code, postponed, seen, class, queue];
         let mut found = range.seqs(tx, OF_EVENT, limit, more)?;
         if found.is_empty() {
             found = range.seqs(tx, OF_WEBHOOK_EVENT, limit, more)?;
         }
         found
     } else {
-        let indexed = match state.filter(|_| postponed.is_none() && seen.is_none()) {
-            Some(State::DeadLetter) => Some((CUTOFF_OF_DEAD, PAGE_OF_DEAD)),
-            Some(State::InDoubt) if class.is_none() => Some((CUTOFF_IN_DOUBT, PAGE_IN_DOUBT)),
-            _ => None,
-        };
+        let indexed =
+            match state.filter(|_| postponed.is_none() && seen.is_none() && queue.is_none()) {
+                Some(State::DeadLetter) => Some((CUTOFF_OF_DEAD, PAGE_OF_DEAD)),
+                Some(State::InDoubt) if class.is_none() => Some((CUTOFF_IN_DOUBT, PAGE_IN_DOUBT)),
+                _ => None,
+            };
         if let Some((cutoff, page)) = indexed {
             if subscription.is_some() || class.is_some() || code.is_some() {
                 range.limit_rows(tx, cutoff, params![tenant])?;
@@ -184,7 +207,7 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
             }
         } else {
             range.limit_numbers(tx, NEWEST)?;
-            let more = params![tenant, subscription, state, code, postponed, seen, class];
+            let more = params![tenant, subscription, state, code, postponed, seen, class, queue];
             range.seqs(tx, PAGE, limit, more)?
         }
     };

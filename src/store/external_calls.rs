@@ -13,7 +13,8 @@ pub(super) const MADE: &str = "
       FROM (SELECT c.state = 'PROCESSING' AS is_open, c.delivery_seq, d.order_at, c.made_seq, c.made_order_at,
                    c.made_hash
               FROM external_calls AS c
-              JOIN deliveries AS d ON d.seq = c.delivery_seq
+              -- The delivery of a call that has ended may be in the archive.
+              LEFT JOIN deliveries AS d ON d.seq = c.delivery_seq
              WHERE c.subscription_seq = ?1
                AND c.entity = ?2)
      WHERE is_open

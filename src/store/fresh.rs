@@ -99,5 +99,6 @@ fn request(delivery: DeliverySeq, of: &MatchedSubscription, new: &NewEvent) -> O
             custom_data: new.custom_data.clone(),
         },
         rendering: None,
+        type_field: None,
     }
 }

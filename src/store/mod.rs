@@ -50,6 +50,7 @@ pub mod processed_events;
 pub mod providers;
 pub mod quarantine;
 pub mod renderings;
+mod report_views;
 pub mod routes;
 pub mod runs;
 pub mod schema;

@@ -21,7 +21,7 @@ use crate::store::prelude::*;
 use crate::store::schema_shape::SCHEMA;
 use crate::store::tx::WriterCache;
 use crate::store::work_done::WorkDone;
-use crate::store::{audit_events, pool, schema_names, schema_shape};
+use crate::store::{audit_events, pool, report_views, schema_names, schema_shape};
 
 /// The schema version this program writes.
 pub const VERSION: i64 = Steps::RELEASED.version();
@@ -74,6 +74,7 @@ impl Steps {
             include_str!("step_13.sql"),
             include_str!("step_14.sql"),
             include_str!("step_15.sql"),
+            include_str!("step_16.sql"),
         ],
     };
 
@@ -245,10 +246,12 @@ fn carry_out(
         if faults.hit(Step::Migrate) {
             return Err(Error::Full);
         }
-        transaction.execute_batch(sql).map_err(|error| match Error::from(error) {
+        let in_step = |error| match error {
             Error::Sqlite(source) => Error::Schema { step, source },
             other => other,
-        })?;
+        };
+        report_views::drop_older(transaction, sql, Steps::RELEASED.sql).map_err(in_step)?;
+        transaction.execute_batch(sql).map_err(Error::from).map_err(in_step)?;
     }
     sign(transaction)
 }

@@ -78,7 +78,7 @@ fn wanted() -> Result<Shape> {
 }
 
 /// SQL without comments and without redundant white space.
-fn bare(sql: &str) -> String {
+pub(super) fn bare(sql: &str) -> String {
     let (mut out, mut quote, mut rest) =
         (String::with_capacity(sql.len()), None, sql.chars().peekable());
     while let Some(c) = rest.next() {

@@ -43,14 +43,14 @@ columns! {
     fn webhook_event() -> WebhookEvent = "webhook_events" [
         seq, id, tenant, provider, provider_event_id, event_type, received_at, content_type, headers as Json(headers),
         key_id, "coalesce(trace_id, replace(id, '-', ''))" as trace_id, status, open_deliveries, duplicate_count, retry_count, processing_started_at,
-        completed_at as finished_at, error_message, batch_id, item_no, sealed_fields, ordering_key, expunged_at
+        completed_at as finished_at, error_message, batch_id, item_no, sealed_fields, ordering_key, type_field, expunged_at
     ] {
         seq,
         webhook_id: webhook_id(String::as_str(&tenant), String::as_str(&provider), String::as_str(&provider_event_id)),
         new: NewWebhookEvent {
             id, tenant, provider, provider_event_id, event_type, received_at, payload: Vec::new(), content_type, headers,
             key_id, trace_id, batch: Batch { batch_id, item_no }, sealed: Sealed { fields: sealed_fields, key: None },
-            ordering_key,
+            ordering_key, type_field,
         },
         completed_at: Option::filter(finished_at, |_: &Timestamp| status == Status::Completed),
         status, open_deliveries, duplicate_count, retry_count, processing_started_at, finished_at, error_message,
@@ -136,7 +136,7 @@ pub fn insert(
         payload_seq: placed.payload_seq(), content_type, headers: Json(&new.headers), key_id, trace_id, status: status,
         open_deliveries: open, completed_at: unwanted.then_some(new.received_at), batch_id: &new.batch.batch_id,
         item_no: new.batch.item_no, sealed_fields: new.sealed.fields,
-        fingerprint: replay.map(|replay| &replay.fingerprint), ordering_key
+        fingerprint: replay.map(|replay| &replay.fingerprint), ordering_key, type_field
     } "ON CONFLICT (tenant, provider, provider_event_id) DO NOTHING")?;
     if inserted == 0 {
         return find_repeated(tx, new)?.ok_or(Error::Changed("the webhook event"));

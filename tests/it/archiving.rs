@@ -427,7 +427,7 @@ fn replays_of_archived_events_lose_and_double_nothing() {
 
 /// "no accepted payload is sent twice" (docs/order.md): what a call protects stays.
 #[test]
-fn the_latest_call_about_a_thing_stays_in_the_database() {
+fn the_latest_call_about_a_thing_goes_into_its_month_and_no_older_one_is_made_later() {
     let order = json!({ "order": { "external_calls": "entity" } });
     let (rig, receiver) = Rig::subscribed_with("erp", Receiver::new(), &order);
     let state = |key: &str, at: &str| {
@@ -442,7 +442,11 @@ fn the_latest_call_about_a_thing_stays_in_the_database() {
     rig.advance(secs(40 * DAY));
     rig.post("/v1/archive/runs", &json!({ "older_than": "30days" })).is(200);
     until("the run ends", || rig.get("/v1/archive")["run"]["since"].is_null());
-    rig.says("SELECT idempotency_key FROM outbox", "new");
+    rig.says(HOT, "0");
+    let (_, month) = months(&rig).remove(0);
+    let calls = "SELECT call_id || ' ' || operation_name || ' ' || state FROM external_call";
+    assert_eq!(file::lines(&month, calls), ["2 customer.changed OK"]);
+    assert!(rig.lines(calls).is_empty(), "it is in one file");
     state("older", "2026-01-01T12:00:00Z");
     assert_eq!(receiver.count(), 2, "an older state does not follow a newer one");
 }
@@ -792,7 +796,22 @@ fn an_archived_event_is_found_by_what_a_person_has() {
 }
 
 /// The columns of the seeds' tables, by the names of the views.
-const SEEDS: [(&str, &str); 7] = [
+const SEEDS: [(&str, &str); 10] = [
+    (
+        "webhook_events",
+        "event_id received_at provider provider_event_id event_type payload status processing_started_at completed_at \
+         error_message retry_count",
+    ),
+    (
+        "webhook_subscriptions",
+        "id owner_id url events secret_encrypted status failure_count last_success_at last_failure_at created_at \
+         updated_at",
+    ),
+    (
+        "audit_events",
+        "id occurred_at actor_type actor_id actor_display actor_ip actor_user_agent action resource_type resource_id \
+         result correlation_id request_id method path status_code diff_before diff_after",
+    ),
     (
         "integration_outbox",
         "outbox_id aggregate_type aggregate_id event_type target_provider payload status attempts max_attempts \
@@ -864,12 +883,13 @@ fn reports_by_the_names_of_other_outboxes_read_database_and_archive() {
     let publish = |key: &str, customer: &str| {
         rig.publish(&json!({
             "event_type": "customer.changed", "idempotency_key": key, "aggregate_type": "customer",
-            "aggregate_id": customer, "occurred_at": "2026-01-30T10:00:00Z", "payload": { "key": key }
+            "aggregate_id": customer, "occurred_at": "2026-01-30T10:00:00Z", "payload": { "key": key },
+            "headers": { "x-region": "north" },
         }));
         rig.settle();
     };
     publish("moved", "7");
-    // The latest call about a customer stays, and so does its event.
+    // The latest call about a customer goes with its event, and still keeps an older one from being made.
     publish("later", "7");
     rig.advance(secs(40 * DAY));
     publish("hot", "8");
@@ -884,15 +904,25 @@ fn reports_by_the_names_of_other_outboxes_read_database_and_archive() {
     };
     let before = counts();
     run();
-    rig.says("SELECT group_concat(seq) FROM outbox", "2,3");
-    assert_eq!(counts(), before, "each row is counted once");
+    rig.says("SELECT group_concat(seq) FROM outbox", "3");
+    // The run itself is audited.
+    let events = |counts: &[Vec<String>]| {
+        counts
+            .iter()
+            .zip(SEEDS)
+            .filter(|(_, (view, _))| *view != "audit_events")
+            .map(|(c, _)| c.clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(events(&counts()), events(&before), "each row is counted once");
     for (view, wanted) in SEEDS {
         let wanted: Vec<&str> = words(wanted);
         let named = report(&rig, &format!("SELECT name FROM pragma_table_info('{view}')"));
         // `request` and `response` have further columns.
         let of_seed = named.iter().filter(|name| wanted.contains(&name.as_str())).count();
         assert_eq!(of_seed, wanted.len(), "{view}: {named:?}");
-        report(&rig, &format!("SELECT {} FROM {view}", wanted.join(", ")));
+        let columns = wanted.join(", ");
+        report(&rig, &format!("SELECT count(*) FROM (SELECT DISTINCT {columns} FROM {view})"));
     }
     the_columns_say_what_the_seeds_mean(&rig);
 }
@@ -937,8 +967,19 @@ fn the_columns_say_what_the_seeds_mean(rig: &Rig) {
     let calls = "SELECT msg_id || ' ' || operation_name || ' ' || entity_id || ' ' || state FROM external_call ORDER BY msg_id";
     assert_eq!(
         report(rig, calls),
-        ["2 erp customer.changed/7 OK", "3 erp customer.changed/8 FAILED"]
+        [
+            "2 customer.changed customer.changed/7 OK",
+            "3 customer.changed customer.changed/8 FAILED"
+        ]
     );
+    let audited =
+        "SELECT resource_type || ' ' || actor_type || ' ' || json_extract(diff_after, '$.name')
+                     FROM audit_events WHERE action = 'subscription.create'";
+    assert_eq!(report(rig, audited), ["subscription SERVICE erp"]);
+    let envelopes = "SELECT DISTINCT replace(substr(envelope, 1, instr(envelope, '{') - 1), char(10), '|') FROM message";
+    assert_eq!(report(rig, envelopes), ["content-type: application/json|x-region: north||"]);
+    let subscriptions = "SELECT events || ' ' || status || ' ' || (length(secret_encrypted) > 40) FROM webhook_subscriptions";
+    assert_eq!(report(rig, subscriptions), [r#"["*"] ACTIVE 1"#]);
 }
 
 /// A crash may leave an event in the database and in its month; it is counted once.
@@ -952,7 +993,13 @@ fn an_event_in_the_database_and_in_a_month_is_counted_once() {
     fs::rename(&copy, rig.data().join("archive/2026-01.db")).unwrap();
     publish(&rig, 2, 3);
     for (view, _) in SEEDS {
-        let count = if view == "external_call" { "0" } else { "3" };
+        let count = match view {
+            "external_call" | "webhook_events" => "0",
+            "webhook_subscriptions" => "1",
+            // The token of the test, and the subscription.
+            "audit_events" => "2",
+            _ => "3",
+        };
         assert_eq!(report(&rig, &format!("SELECT count(*) FROM {view}")), [count], "{view}");
     }
 }
@@ -1154,7 +1201,9 @@ fn months_are_upgraded_with_the_database() {
     // Version 9 had no such columns and tables.
     let older = Connection::open(rig.data().join("archive/2026-01.db")).unwrap();
     older.run("DROP VIEW integration_outbox; DROP VIEW outbox_events; DROP VIEW webhook_deliveries; DROP VIEW message;
-               DROP VIEW external_call; DROP TABLE legal_holds; DROP TABLE seen_sources;
+               DROP VIEW external_call; DROP VIEW request; DROP VIEW webhook_subscriptions; DROP TABLE past_renderings;
+               ALTER TABLE webhook_events DROP COLUMN event_id; ALTER TABLE webhook_events DROP COLUMN type_field;
+               ALTER TABLE attempts DROP COLUMN named; DROP TABLE legal_holds; DROP TABLE seen_sources;
                ALTER TABLE outbox DROP COLUMN expunged_at; ALTER TABLE webhook_events DROP COLUMN expunged_at;
                DROP TABLE seen_keys; DROP TRIGGER search_values_end; DROP TRIGGER search_values_change;
                DROP TABLE search_values; DROP TABLE claimed_effects; DROP TABLE chores; ALTER TABLE external_calls DROP COLUMN sent_method;

@@ -481,7 +481,7 @@ fn what_providers_and_publishers_send_is_no_audit_event() {
 }
 
 #[test]
-fn what_is_denied_is_recorded_once_a_minute_with_its_number() {
+fn what_is_denied_is_recorded_ten_times_a_minute_and_then_counted() {
     let rig = Rig::new();
     let read = rig.token_of("read");
     let before = rows(&rig);
@@ -494,16 +494,16 @@ fn what_is_denied_is_recorded_once_a_minute_with_its_number() {
     // A look that anybody may have is nobody's business; an administrator's is.
     rig.call_as("obx_wrong", "GET", "/v1/subscriptions", b"").is(429);
     rig.call_as(&read, "GET", "/v1/audit-events", b"").is(403);
-    until("they are recorded", || rows(&rig) == before + 2);
+    until("they are recorded", || rows(&rig) == before + 11);
     rig.advance(secs(61));
-    until("their number is recorded", || rows(&rig) == before + 3);
+    until("their number is recorded", || rows(&rig) == before + 12);
     let denied = rig.get("/v1/audit-events?result=denied")["items"].clone();
     has(
         &denied,
         &json!({
-            "0.action": "token.create", "0.changes.calls.after": 99, "0.actor.type": "anonymous",
-            "1.action": "administration.read", "1.path": "/v1/audit-events", "2.actor.display": "read",
-            "2.changes.problem.after": "forbidden", "2.status": 403,
+            "0.action": "token.create", "0.changes.calls.after": 90, "0.actor.type": "anonymous",
+            "1.action": "administration.read", "1.path": "/v1/audit-events", "3.actor.display": "read",
+            "3.changes.problem.after": "forbidden", "3.status": 403,
         }),
     );
 }
@@ -518,6 +518,49 @@ fn what_fails_is_recorded_without_a_change() {
     assert_eq!(failed[0]["resource"], json!({ "type": "subscription", "id": "nobody" }));
     assert_eq!(failed[0]["status"], 404);
     assert_eq!(failed[1]["changes"], json!({ "problem": { "before": null, "after": "conflict" } }));
+}
+
+/// Asked by id or by name: what was done, what failed and what was denied, at once.
+#[test]
+fn the_whole_history_of_a_resource_is_one_query() {
+    let (rig, receiver) = Rig::subscribed("erp");
+    rig.subscribe("other", &receiver);
+    let id = text(&rig.get("/v1/subscriptions/erp"), "id");
+    let read = rig.token_of("read");
+    rig.patch("/v1/subscriptions/erp", &json!({ "owner_id": "anna" })).is(200);
+    for n in 0..3 {
+        rig.patch("/v1/subscriptions/erp", &json!({ "method": "GET", "n": n })).is(400);
+        rig.patch(&format!("/v1/subscriptions/{id}"), &json!({ "url": "nowhere" })).is(422);
+        rig.call_as(&read, "POST", "/v1/subscriptions/erp/pause", b"").is(403);
+    }
+    rig.call_as(&read, "DELETE", "/v1/subscriptions/other", b"").is(403);
+    let again = json!({ "name": "erp", "url": receiver.url() });
+    rig.post("/v1/subscriptions", &again).is(409);
+    rig.delete("/v1/subscriptions/erp").is(204);
+    let wanted = "subscription.create SUCCESS|subscription.change SUCCESS|subscription.create FAILURE|\
+                  subscription.delete SUCCESS|subscription.change FAILURE 6|subscription.pause DENIED 3";
+    let history = |of: &str| {
+        let rows = rig.items(&format!("/v1/audit-events?resource={of}&limit=100"));
+        let mut counts: BTreeMap<String, u32> = BTreeMap::new();
+        for row in rows {
+            *counts
+                .entry(format!("{} {}", text(&row, "action"), text(&row, "result")))
+                .or_default() += 1;
+        }
+        counts
+    };
+    let count = |line: &str| {
+        let parts = words(line);
+        let count = parts.get(2).map_or(1, |count| count.parse().unwrap());
+        (format!("{} {}", parts[0], parts[1]), count)
+    };
+    let wanted: BTreeMap<String, u32> = wanted.split('|').map(count).collect();
+    until("all are written", || history("erp") == wanted);
+    assert_eq!(history(&id), wanted);
+    assert_eq!(history("nobody"), BTreeMap::new());
+    // A type means all of its resources.
+    assert_eq!(history("subscription").get("subscription.create SUCCESS"), Some(&2));
+    assert_eq!(history("other").get("subscription.delete DENIED"), Some(&1));
 }
 
 #[test]

@@ -87,6 +87,60 @@ fn a_rotation_seals_everything_anew_and_every_secret_and_token_works_on() {
     assert_eq!(row["actor"]["type"], "token");
 }
 
+/// Seed 002: "DEK". A rotation wraps the data keys anew, and touches nothing that they seal.
+#[test]
+fn a_rotation_leaves_what_is_sealed_as_it_is() {
+    let sealed = Sealed::new();
+    let bodies = "SELECT hex(substr(sealed, 66)) FROM credentials ORDER BY seq";
+    let heads = "SELECT hex(substr(sealed, 1, 65)) FROM credentials ORDER BY seq";
+    let before = (sealed.rig.lines(bodies), sealed.rig.lines(heads));
+    sealed.rig.post("/v1/keys/rotate", &Value::Null).is(200);
+    let after = (sealed.rig.lines(bodies), sealed.rig.lines(heads));
+    assert_eq!(before.0, after.0);
+    assert!(before.1.iter().zip(&after.1).all(|(before, after)| before != after));
+    // Two secrets have two data keys.
+    assert_eq!(before.1.iter().collect::<BTreeSet<_>>().len(), 3);
+    sealed.check();
+}
+
+/// Seed 002: "from Vault".
+#[test]
+fn the_master_key_may_come_from_a_program() {
+    let keys = tempfile::tempdir().unwrap();
+    let draw = SystemDraw::new();
+    let (first, second) = (MasterKey::generate(&draw), MasterKey::generate(&draw));
+    for (key, name) in [(&first, "first"), (&second, "second")] {
+        fs::write(keys.path().join(name), key.to_text().as_bytes()).unwrap();
+    }
+    let directory = keys.path().display().to_string();
+    let command = ["/bin/cat", &format!("{directory}/first")].map(str::to_owned).to_vec();
+    let mut sealed = Sealed::over(Rig::with(|settings| settings.keys.command = command.clone()));
+    sealed.all_under(&first.key_id());
+    assert!(!sealed.key_path().exists());
+    sealed.rig.post("/v1/keys/rotate", &Value::Null).is(409).tells("keys.command");
+    // It is asked for an older key by its id.
+    fs::rename(keys.path().join("first"), keys.path().join(format!("old-{}", first.key_id())))
+        .unwrap();
+    let script = format!(
+        "test -z \"$ONCEBOX_KEY_ID\" || exec cat {directory}/old-$ONCEBOX_KEY_ID; cat {directory}/second"
+    );
+    sealed.rig.restart_with(|settings| {
+        settings.keys.command = ["/bin/sh", "-c", &script].map(str::to_owned).to_vec();
+    });
+    sealed.all_under(&second.key_id());
+    sealed.check();
+    // Nothing starts without a key, and no other one is made.
+    for (script, wanted) in [
+        ("echo no network >&2; exit 3", "exit 3: no network"),
+        ("echo hunter2", "this is not a master key"),
+    ] {
+        let refused = Rig::refused(|settings| {
+            settings.keys.command = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
+        });
+        shows(&refused.to_string(), &["keys.command: /bin/sh", wanted]);
+    }
+}
+
 /// "Rotation is triggered on a schedule (rotation policy)" (seed 003); of the master key only where the settings say so.
 #[test]
 fn the_master_key_rotates_on_a_schedule() {

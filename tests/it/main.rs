@@ -44,6 +44,7 @@ mod drop_folder;
 mod effects;
 mod embedding;
 mod erasing_events;
+mod event_fields;
 mod event_types;
 mod failures;
 mod fairness;

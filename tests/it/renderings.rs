@@ -119,6 +119,80 @@ fn every_attempt_sends_the_same_bytes_until_it_is_rendered_anew() {
     retry(&json!({ "anew": true })).is(400);
 }
 
+/// What each attempt sent: by the view, by the API, and what arrived.
+fn each_has_its_own(rig: &Rig, receiver: &Receiver) {
+    let arrived = bodies(receiver);
+    let by_view = "SELECT CAST(req_envelope AS TEXT) FROM request ORDER BY req_id";
+    assert_eq!(rig.lines(by_view), arrived);
+    for (body, n) in arrived.iter().zip(1..) {
+        let shown = rig.get(&format!("{REQUEST}?attempt={n}"));
+        has(
+            &shown,
+            &json!({ "attempt": n, "body": body, "body_sha256": sha256_hex(body.as_bytes()) }),
+        );
+    }
+}
+
+#[test]
+fn each_attempt_is_shown_with_the_bytes_that_it_sent() {
+    let receiver = Receiver::with(Reply::status(500));
+    let (rig, receiver) = Rig::subscribed_with("erp", receiver, &templated("first", "1"));
+    publish(&rig, &json!({ "no": 1 }));
+    rig.settle();
+    let anew = |content: &Value| {
+        change(&rig, content);
+        let count = receiver.count();
+        rig.post("/v1/deliveries/dlv_1/retry", &json!({ "rendered_anew": true })).is(200);
+        rig.passing("it is sent", Duration::from_millis(20), || receiver.count() > count);
+        rig.settle();
+    };
+    anew(&templated("second", "2"));
+    rig.advance(secs(10));
+    rig.sent(&receiver, 3);
+    anew(&json!({ "template": null }));
+    anew(&json!({ "format": "standard_webhooks" }));
+    anew(&json!({ "format": "raw" }));
+    anew(&templated("last", "3"));
+    assert_eq!(
+        bodies(&receiver).iter().map(|body| body.contains("data")).collect::<Vec<_>>(),
+        [false, false, false, false, true, false, false]
+    );
+    each_has_its_own(&rig, &receiver);
+    // What was fixed and never sent is no attempt's.
+    rig.get(&format!("{REQUEST}?attempt=1"));
+    rig.call("GET", &format!("{REQUEST}?attempt=8"), b"").is(404);
+    rig.call("GET", &format!("{REQUEST}?attempt=0"), b"").is(400);
+    // It goes with the event.
+    receiver.always(Reply::status(200));
+    rig.post("/v1/deliveries/dlv_1/retry", &json!({})).is(200);
+    rig.sent(&receiver, 8);
+    each_has_its_own(&rig, &receiver);
+    rig.advance(secs(25 * 3600));
+    rig.post("/v1/archive/runs", &json!({ "older_than": "24h" })).is(200);
+    rig.becomes("SELECT count(*) FROM past_renderings", "0");
+    for (body, n) in bodies(&receiver).iter().zip(1..) {
+        assert_eq!(rig.get(&format!("{REQUEST}?attempt={n}"))["body"], json!(body), "{n}");
+    }
+}
+
+#[test]
+fn a_delivery_is_rendered_anew_sixteen_times_at_most() {
+    let receiver = Receiver::with(Reply::status(500));
+    let (rig, receiver) = Rig::subscribed_with("erp", receiver, &templated("0", "0"));
+    publish(&rig, &json!(1));
+    rig.settle();
+    let anew = || rig.post("/v1/deliveries/dlv_1/retry", &json!({ "rendered_anew": true }));
+    for n in 1..=16 {
+        change(&rig, &templated(&n.to_string(), "x"));
+        // Asked for twice, it is made once.
+        anew().is(200);
+        rig.passing("it is sent", Duration::from_millis(20), || receiver.count() > n);
+        rig.settle();
+    }
+    anew().is(409).tells("rendered anew 16 times");
+    each_has_its_own(&rig, &receiver);
+}
+
 #[test]
 fn a_payload_that_is_sent_as_it_is_costs_no_row_and_stays_as_it_is() {
     let (rig, receiver) = Rig::subscribed_to("erp", Receiver::with(Reply::status(500)));
@@ -129,12 +203,12 @@ fn a_payload_that_is_sent_as_it_is_costs_no_row_and_stays_as_it_is() {
     rig.advance(secs(10));
     rig.sent(&receiver, 2);
     assert_eq!(bodies(&receiver), [r#"{"no":1}"#; 2]);
-    // Of an envelope its name is kept: it follows from the event.
+    // An envelope is kept as it was sent: the name of the box is in some.
     publish(&rig, &json!({ "no": 2 }));
     rig.sent(&receiver, 3);
     assert_eq!(
         (renderings(&rig), rig.one("SELECT count(body) FROM renderings")),
-        ("1".into(), "0".into())
+        ("1".into(), "1".into())
     );
     change(&rig, &json!({ "format": "raw" }));
     rig.post("/v1/deliveries/dlv_2/retry", &json!({})).is(200);

@@ -92,6 +92,35 @@ fn each_query_of_the_page_finds_its_row() {
     }
 }
 
+/// Seed 004: `NEW` and `IN_QUEUE`. Seed 002: `http_status` and `latency_ms` of a delivery.
+#[test]
+fn deliveries_are_listed_that_were_never_attempted_and_have_what_the_last_answer_said() {
+    let (rig, receiver) =
+        Rig::subscribed_with("erp", Receiver::with(Reply::status(503)), &json!({}));
+    let lane = json!({ "name": "lane", "target": "pull", "ordering": "strict" });
+    rig.post("/v1/subscriptions", &lane).is(201);
+    for event_type in ["a", "b"] {
+        rig.publish_type(event_type);
+    }
+    rig.settle();
+    assert_eq!(receiver.count(), 2);
+    let listed = |query: &str| -> Vec<(String, String)> {
+        let items = rig.items(&format!("/v1/deliveries?{query}"));
+        items.iter().map(|it| (text(it, "subscription"), text(it, "event_type"))).collect()
+    };
+    let pair = |name: &str| ("lane".to_owned(), name.to_owned());
+    assert_eq!(listed("queue=new"), [pair("b"), pair("a")]);
+    assert_eq!(listed("queue=in_queue"), [pair("a")]);
+    let event = text(&rig.get("/v1/events?event_type=b")["items"][0], "id");
+    assert_eq!(listed(&format!("queue=new&event_id={event}")), [pair("b")]);
+    assert!(listed("queue=in_queue&state=completed").is_empty());
+    rig.call("GET", "/v1/deliveries?queue=old", b"").is(400);
+    let tried = rig.get("/v1/deliveries?subscription=erp")["items"][0].clone();
+    assert_eq!((&tried["http_status"], tried["latency_ms"].is_u64()), (&json!(503), true));
+    let untried = rig.get("/v1/deliveries?queue=new")["items"][0].clone();
+    assert!(untried["http_status"].is_null() && untried["latency_ms"].is_null());
+}
+
 fn hook(rig: &Rig, id: &str) {
     let body = format!(r#"{{"id":"{id}"}}"#);
     let token = [("X-Token", "a-shared-secret-of-32-characters")];
@@ -342,6 +371,6 @@ fn requests_and_responses_are_read_by_sql() {
     assert_eq!(lines("res_join_id"), ["dlv_1.1", "dlv_1.2"]);
     assert_eq!(lines("uri"), [receiver.url(), receiver.url()]);
     assert_eq!(lines("method || ' ' || (req_timestamp <= res_timestamp)"), ["POST 1", "POST 1"]);
-    assert_eq!(lines("json_extract(req_envelope, '$.total')"), ["119", "119"]);
+    assert_eq!(lines("json_extract(req_envelope, '$.data.total')"), ["119", "119"]);
     assert!(lines("coalesce(failed_reason, '')")[0].contains("503"));
 }

@@ -16,8 +16,17 @@ const WEBHOOK_EVENTS: &str = "
     SELECT seq, tenant, provider, provider_event_id, id, status FROM webhook_events
      WHERE seq > ?1 ORDER BY seq LIMIT 500";
 
-const TABLES: [&str; 7] =
-    ["outbox", "webhook_events", "deliveries", "attempts", "failures", "renderings", "payloads"];
+const TABLES: [&str; 9] = [
+    "outbox",
+    "webhook_events",
+    "deliveries",
+    "attempts",
+    "failures",
+    "renderings",
+    "past_renderings",
+    "external_calls",
+    "payloads",
+];
 
 // A parent may be in the database or in another month, and so may what a subscription refers to.
 const TORN: &str = "

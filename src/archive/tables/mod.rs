@@ -23,10 +23,11 @@ struct Part {
 /// What is done with one kind of event.
 struct Statements {
     /// The event and all that belongs to it, in the order in which it is deleted.
-    parts: [Part; 5],
+    parts: [Part; 6],
     bodies: Part,
-    /// What else a reader needs. It is copied and stays.
-    needed: Part,
+    /// What else a reader needs. It is copied and stays: subscriptions, and the latest calls about things, which keep older
+    /// calls from being made.
+    needed: [Part; 2],
     /// Numbers, months and bytes of rows, and whether they are old: finished before ?2, or before that of their tenant
     /// in ?5; ?1 < number < ?3.
     old: &'static str,
@@ -42,6 +43,7 @@ macro_rules! statements {
         Statements {
             parts: [
                 statements!(@ "renderings", $of),
+                statements!(@ "past_renderings", $of),
                 statements!(@ "failures", $of),
                 statements!(@ "attempts", $of),
                 Part { table: "deliveries", condition: concat!($of, " IN (SELECT value FROM json_each(?1))") },
@@ -52,17 +54,28 @@ macro_rules! statements {
                 condition: concat!("seq IN (SELECT payload_seq FROM ", $events,
                                    " WHERE seq IN (SELECT value FROM json_each(?1)))"),
             },
-            needed: Part {
-                table: "subscriptions",
-                condition: concat!("seq IN (SELECT subscription_seq FROM deliveries WHERE ", $of,
-                                   " IN (SELECT value FROM json_each(?1)))"),
-            },
+            needed: [
+                Part {
+                    table: "subscriptions",
+                    condition: concat!("seq IN (SELECT subscription_seq FROM deliveries WHERE ", $of,
+                                       " IN (SELECT value FROM json_each(?1)))"),
+                },
+                // By the key of the index: a delivery has one subscription.
+                Part {
+                    table: "external_calls",
+                    condition: concat!("(subscription_seq, delivery_seq) IN (
+                                         SELECT subscription_seq, seq FROM deliveries WHERE ", $of,
+                                       " IN (SELECT value FROM json_each(?1)))"),
+                },
+            ],
             // Beside its body, an attempt counts as long as the longest answer that is kept.
             old: concat!(
                 "SELECT seq, coalesce(strftime('%Y-%m', completed_at / 1000, 'unixepoch'), ''),
                         coalesce(octet_length(payload),
                                  (SELECT octet_length(body) FROM payloads WHERE seq = e.payload_seq), 0)
-                        + (SELECT coalesce(sum(2048 * d.attempt_count + coalesce(octet_length(r.body), 0)), 0)
+                        + (SELECT coalesce(sum(2048 * d.attempt_count + coalesce(octet_length(r.body), 0)
+                                               + (SELECT coalesce(sum(octet_length(body)), 0) FROM past_renderings
+                                                   WHERE delivery_seq = d.seq)), 0)
                              FROM deliveries AS d LEFT JOIN renderings AS r ON r.delivery_seq = d.seq
                             WHERE d.", $of, " = e.seq),
                         completed_at < by AND ", $finished, "
@@ -70,10 +83,13 @@ macro_rules! statements {
                         AND NOT EXISTS (SELECT 1 FROM deliveries AS d WHERE d.", $of, " = e.seq
                                            AND (state NOT IN ('completed', 'skipped', 'cancelled')
                                                 OR finished_at >= by
+                                                -- A person has to say whether this call was made.
                                                 OR EXISTS (SELECT 1 FROM external_calls AS x
                                                             WHERE x.subscription_seq = d.subscription_seq
                                                               AND x.entity = coalesce(d.entity, d.seq)
-                                                              AND d.seq IN (x.delivery_seq, x.made_seq))))
+                                                              AND d.seq IN (x.delivery_seq, x.made_seq)
+                                                              AND (x.state = 'PROCESSING'
+                                                                   OR (x.made_seq IS NOT NULL AND x.made_hash IS NULL)))))
                    FROM (SELECT *, coalesce(json_extract(?5, '$.\"' || tenant || '\"'), ?2) AS by
                            FROM ", $events, ") AS e
                   WHERE seq > ?1 AND seq < ?3 ORDER BY seq LIMIT ?4"),

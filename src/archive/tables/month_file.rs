@@ -105,9 +105,11 @@ impl MonthFile {
         self.change(|to| {
             // A move that was cut short may have left them.
             delete(to, batch)?;
-            each_row(from, &of(batch.kind).needed, &seqs, |row, columns| {
-                put(to, ("INSERT OR REPLACE", of(batch.kind).needed.table), row, columns, ["?"; 2])
-            })?;
+            for part in &of(batch.kind).needed {
+                each_row(from, part, &seqs, |row, columns| {
+                    put(to, ("INSERT OR REPLACE", part.table), row, columns, ["?"; 2])
+                })?;
+            }
             for part in moved(batch.kind) {
                 each_row(from, part, &seqs, |row, columns| {
                     sum.add(part.table, row, columns.len())?;

@@ -78,6 +78,9 @@ fn mode(here: &Installation, name: &'static str, path: &Path, allowed: u32) -> F
 }
 
 fn key(here: &Installation) -> Finding {
+    if !here.settings.keys.command.is_empty() {
+        return ok("key", "the program in keys.command gives it");
+    }
     let path = here.settings.master_key_file();
     let found = user::in_directory(files::directory_of(&path), || Ok(host::access(&path)));
     let found = found.unwrap_or_default();

@@ -17,7 +17,7 @@ struct Statements {
     events: &'static str,
     attempts: &'static str,
     deliveries: &'static str,
-    renderings: &'static str,
+    renderings: [&'static str; 2],
 }
 
 macro_rules! statements {
@@ -39,7 +39,10 @@ macro_rules! statements {
             deliveries: concat!(
                 "UPDATE deliveries SET custom_data = NULL WHERE ", $of, " IN (SELECT value FROM json_each(?1))"
             ),
-            renderings: statements!(@ "DELETE FROM renderings", $of),
+            renderings: [
+                statements!(@ "DELETE FROM renderings", $of),
+                statements!(@ "DELETE FROM past_renderings", $of),
+            ],
         }
     };
     (@ $change:literal, $of:literal) => {
@@ -76,7 +79,8 @@ pub(super) fn expunge(tx: &WriteTx<'_>, kind: Kind, seqs: &[i64], now: Timestamp
     let seqs = json(&which);
     let bodies: String = tx.value(of.bodies, [&seqs])?;
     tx.execute(of.events, (&seqs, now))?;
-    for sql in [of.attempts, of.deliveries, of.renderings] {
+    let [renderings, past_renderings] = of.renderings;
+    for sql in [of.attempts, of.deliveries, renderings, past_renderings] {
         tx.execute(sql, [&seqs])?;
     }
     tx.execute(FORGET_BODIES, [bodies])?;

@@ -1,5 +1,5 @@
-//! Limits the rows that refused calls write: one a minute for each address, action and result, and about [`MAX_ROWS`] a
-//! minute in total. Further refusals are counted, and the next row has their number.
+//! Limits the rows that refused calls write: [`MAX_AT_ONCE`] a minute for each address, action and result, of which
+//! [`MAX_ROWS`] kinds are told apart. Further refusals are counted, and the next row has their number.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,6 +10,9 @@ use crate::model::audit::{NewAuditEvent, Outcome};
 const WINDOW: Duration = Duration::from_mins(1);
 /// Kinds that are counted separately. All others are counted together.
 const MAX_ROWS: usize = 20;
+
+/// Refusals of a kind within a minute that are written at once. Those of a flood that goes on for minutes are only counted.
+const MAX_AT_ONCE: u32 = 10;
 
 /// What is counted together: address, action and result. `None`: all kinds beyond [`MAX_ROWS`].
 type Kind = Option<(String, String, Outcome)>;
@@ -23,6 +26,8 @@ pub struct Ledger {
 #[derive(Debug)]
 struct Window {
     since: Duration,
+    /// How many more are written at once.
+    at_once: u32,
     /// How many refusals were counted and not written.
     counted: u32,
     /// The last of them.
@@ -30,18 +35,23 @@ struct Window {
 }
 
 impl Ledger {
-    /// Counts a refusal; returns it if its row is to be written now.
+    /// Counts a refusal; returns it if its row is to be written at once.
     pub fn note(&mut self, refused: NewAuditEvent, now: Duration) -> Option<NewAuditEvent> {
         let address = refused.origin.address.clone().unwrap_or_default();
         let own = Some((address, refused.action.clone(), refused.outcome));
         let kind =
             if self.open.contains_key(&own) || self.open.len() < MAX_ROWS { own } else { None };
         if let Some(window) = self.open.get_mut(&kind) {
+            if window.at_once > 0 {
+                window.at_once = window.at_once.saturating_sub(1);
+                return Some(refused);
+            }
             window.counted = window.counted.saturating_add(1);
             window.last = Some(refused);
             return None;
         }
-        self.open.insert(kind, Window { since: now, counted: 0, last: None });
+        let at_once = MAX_AT_ONCE.saturating_sub(1);
+        self.open.insert(kind, Window { since: now, at_once, counted: 0, last: None });
         Some(refused)
     }
 
@@ -64,7 +74,7 @@ impl Ledger {
             }
             due.push(row);
             // The next refusal is only counted, so a caller that continues gets one row a minute, not two.
-            self.open.insert(kind, Window { since: now, counted: 0, last: None });
+            self.open.insert(kind, Window { since: now, at_once: 0, counted: 0, last: None });
         }
         due
     }
@@ -95,10 +105,10 @@ mod tests {
             rows.extend(ledger.due(at(second), false));
         }
         rows.extend(ledger.due(at(600), true));
-        assert_eq!(rows.len(), 11);
+        assert_eq!(rows.len(), 20);
         let counted: Vec<String> = rows.iter().map(|row| row.changes.to_text()).collect();
-        assert_eq!(counted[0], "{}");
-        assert!(counted[1].contains(r#""after":609"#), "{counted:?}");
+        assert!(counted[..10].iter().all(|changes| changes == "{}"));
+        assert!(counted[10].contains(r#""after":600"#), "{counted:?}");
     }
 
     #[test]
@@ -106,10 +116,11 @@ mod tests {
         let mut ledger = Ledger::default();
         let at = Duration::from_secs;
         let rows = (0..5000).filter_map(|n| ledger.note(refused(&format!("192.0.2.{n}")), at(1)));
-        assert_eq!(rows.count(), MAX_ROWS + 1);
+        // Those that are counted together are one kind more.
+        assert_eq!(rows.count(), MAX_ROWS + usize::try_from(MAX_AT_ONCE).unwrap());
         let due = ledger.due(at(61), false);
         assert_eq!(due.len(), 1);
-        assert!(due[0].changes.to_text().contains(r#""after":4979"#), "{:?}", due[0].changes);
+        assert!(due[0].changes.to_text().contains(r#""after":4970"#), "{:?}", due[0].changes);
         assert!(ledger.due(at(62), true).is_empty());
     }
 
@@ -117,7 +128,9 @@ mod tests {
     fn a_kind_without_refusals_for_a_minute_is_forgotten() {
         let mut ledger = Ledger::default();
         let at = Duration::from_secs;
-        assert!(ledger.note(refused("a"), at(0)).is_some());
+        for _ in 0..MAX_AT_ONCE {
+            assert!(ledger.note(refused("a"), at(0)).is_some());
+        }
         assert!(ledger.note(refused("a"), at(59)).is_none());
         assert_eq!(ledger.due(at(60), false).len(), 1);
         assert!(ledger.due(at(120), false).is_empty());

@@ -1,4 +1,4 @@
-//! Rotates the master key: everything sealed is sealed again under a new key, while the service runs.
+//! Rotates the master key: the data key of everything sealed is wrapped again by a new key, while the service runs.
 //!
 //! The order makes a crash at any point harmless. The rotation is claimed with the ids of both keys. The old key is saved
 //! under its own id, then the new key takes its place. The rows follow in bounded transactions, and last the database
@@ -259,9 +259,8 @@ pub fn reseal_some(
     let master = current.key_id();
     let anew = |column, name: &str, place: &str, sealed: &[u8]| {
         let value = |error| format!("{name}: {error}");
-        let plain = keyring.open(place, sealed);
-        let plain = plain.map_err(|error| Error::Unreadable { column, value: value(error) })?;
-        Ok::<_, Error>(current.seal(place, plain.expose(), draw))
+        let wrapped = keyring.rewrap(place, sealed, draw);
+        wrapped.map_err(|error| Error::Unreadable { column, value: value(error) })
     };
     let is_lost =
         |sealed: &[u8]| MasterKey::id_in(sealed).is_none_or(|id| keyring.of(&id).is_none());
@@ -310,8 +309,8 @@ pub fn name_current(
     for name in meta::SEALED {
         if let Some(sealed) = meta::sealed(tx, name)? {
             let context = meta::context(name);
-            let plain = keyring.open(&context, &sealed).map_err(unreadable_key)?;
-            meta::set_sealed(tx, name, &current.seal(&context, plain.expose(), draw))?;
+            let wrapped = keyring.rewrap(&context, &sealed, draw).map_err(unreadable_key)?;
+            meta::set_sealed(tx, name, &wrapped)?;
         }
     }
     meta::set_master_key_id(tx, &current.key_id())?;
