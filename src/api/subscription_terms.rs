@@ -115,19 +115,16 @@ pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
     let unusable = |error| Problem::unprocessable(format!("The policy cannot be used: {error}."));
     effective(new, &api.settings.get().delivery).map_err(unusable)?;
     lease_time(&new.policy).map_err(unusable)?;
-    let Policy {
-        timeout, in_flight_max, lease, rate, breaker_after, confirm_within, classes, ..
-    } = &new.policy;
+    let Policy { timeout, in_flight_max, lease, rate, confirm_within, classes, .. } = &new.policy;
     let is_of_requests = timeout.is_some()
         || in_flight_max.is_some()
         || rate.is_some()
-        || breaker_after.is_some()
         || confirm_within.is_some()
         || !classes.is_empty()
         || new.policy.probe.is_some();
     match &new.target {
         Target::Pull if is_of_requests => {
-            let why = "a pull subscription has a lease; timeout, in_flight_max, rate, breaker_after, \
+            let why = "a pull subscription has a lease; timeout, in_flight_max, rate, \
                        confirm_within, classes and probe are of requests, and none is made";
             return Err(unusable(why.to_owned()));
         }
