@@ -28,6 +28,8 @@ use crate::store::{deliveries, outbox_lists, quarantine};
 
 /// The most events of one request.
 const MAX_EVENTS: usize = 1000;
+/// The longest reason of a publisher who found an event unusable.
+const MAX_REASON_CHARS: usize = 1000;
 /// The source system of events that name none, unless the token lists exactly one.
 const SOURCE_SYSTEM_DEFAULT: &str = "api";
 
@@ -177,7 +179,6 @@ struct Publication<'a> {
     /// Its parent by its key in the same source system, instead of `parent_id`. It may be earlier in the same request.
     parent_key: Option<Is<Ascii<1, 255>>>,
     /// `hard`: the parent completes after this event, and is a dead letter if this is one. `soft` if absent: no influence.
-    #[schemars(with = "Option<Binding>")]
     parent_binding: Option<Binding>,
     process_id: Option<Is<Text<1, 255>>>,
     #[serde(default, deserialize_with = "json_fields::whole")]
@@ -186,7 +187,7 @@ struct Publication<'a> {
     custom_data: Option<Is<Text<1, 4096>>>,
     /// Why no usable event could be made of this input. It is stored quarantined with this reason, and sent to nobody.
     /// Such an event stands alone in its request.
-    quarantine: Option<Is<Text<1, 1000>>>,
+    quarantine: Option<Is<Text<1, MAX_REASON_CHARS>>>,
 }
 
 #[derive(JsonSchema)]
@@ -240,7 +241,7 @@ fn read(api: &Api, call: &Call) -> Result<publish::NewEvents, Problem> {
         return Err(Problem::unprocessable(detail));
     }
     let quarantine = match publications.as_mut_slice() {
-        [Object(only)] => bare(only.quarantine.take()),
+        [Object(only)] => bare(only.quarantine.take()).map(reason).transpose()?,
         all if all.iter().any(|Object(one)| one.quarantine.is_some()) => {
             let why = "An event with quarantine stands alone in its request: send it by itself.";
             return Err(Problem::unprocessable(why));
@@ -255,6 +256,16 @@ fn read(api: &Api, call: &Call) -> Result<publish::NewEvents, Problem> {
     let events = events.collect::<Result<Vec<_>, _>>()?;
     check_sources(call, &events)?;
     Ok(publish::NewEvents { events, quarantine })
+}
+
+/// The reason of a publisher who found an event unusable.
+/// Fails with 422 unless it has 1 to 1,000 characters.
+fn reason(text: String) -> Result<String, Problem> {
+    if text.is_empty() || text.chars().nth(MAX_REASON_CHARS).is_some() {
+        let detail = format!("quarantine must be a reason of 1 to {MAX_REASON_CHARS} characters.");
+        return Err(Problem::unprocessable(detail));
+    }
+    Ok(text)
 }
 
 /// Checks that the caller may publish as the source systems of its events. `pipeline::publish` refuses the names of

@@ -120,7 +120,6 @@ pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
         in_flight_max,
         lease,
         rate,
-        breaker_after,
         confirm_within,
         classes,
         event_fields,
@@ -129,15 +128,14 @@ pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
     let is_of_requests = timeout.is_some()
         || in_flight_max.is_some()
         || rate.is_some()
-        || breaker_after.is_some()
         || confirm_within.is_some()
         || !classes.is_empty()
         || event_fields.is_some()
         || new.policy.probe.is_some();
     match &new.target {
         Target::Pull if is_of_requests => {
-            let why = "a pull subscription has a lease; timeout, in_flight_max, rate, breaker_after, \
-                       confirm_within, classes, event_fields and probe are of requests, and none is made";
+            let why = "a pull subscription has a lease; timeout, in_flight_max, rate, confirm_within, \
+                       classes, event_fields and probe are of requests, and none is made";
             return Err(unusable(why.to_owned()));
         }
         Target::Pull if new.method != CallMethod::default() => {

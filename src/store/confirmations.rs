@@ -52,7 +52,7 @@ pub fn settle(
 ) -> Result<Settlement> {
     let facts = LeaseFacts { counted_failures: held.counted_failures, ..LeaseFacts::default() };
     // The target has accepted the delivery, so that no hold follows.
-    let judged = consuming::judged(held, target, (target.wall, None), (outcome, &facts), draw);
+    let judged = consuming::judged(held, target, (target.wall, None), outcome, &facts, draw);
     let judged = Judged { hold: None, ..judged };
     consuming::store(tx, held, &judged, false)?;
     let settlement = judged.settlement;

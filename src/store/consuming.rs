@@ -169,8 +169,8 @@ pub fn settle(
             _ => return Ok(ReportResult::Refused(why_not(&held, own)).into()),
         }
         let began = of_lease(lease, &held, consumer.wall);
-        let facts = lease_facts(tx, &held, consumer, (began.0, outcome))?;
-        let judged = judged(&held, consumer, began, (outcome, &facts), draw);
+        let facts = lease_facts(tx, &held, consumer, began.0, outcome)?;
+        let judged = judged(&held, consumer, began, outcome, &facts, draw);
         store(tx, &held, &judged, false)?;
         let settlement = judged.settlement;
         if consumer.latest_only && settlement.next == Next::Complete {
@@ -250,8 +250,8 @@ pub fn expire(
     let outcome = LeaseOutcome::Failed { reason: EXPIRED.to_owned(), wait: None, counted: true };
     let lease = held.owner.clone().unwrap_or_default();
     let began = of_lease(&lease, &held, consumer.wall);
-    let facts = lease_facts(tx, &held, consumer, (began.0, &outcome))?;
-    let judged = judged(&held, consumer, began, (&outcome, &facts), draw);
+    let facts = lease_facts(tx, &held, consumer, began.0, &outcome)?;
+    let judged = judged(&held, consumer, began, &outcome, &facts, draw);
     store(tx, &held, &judged, true)?;
     Ok(Some(judged.settlement))
 }
@@ -272,7 +272,8 @@ fn lease_facts(
     tx: &WriteTx<'_>,
     held: &Held,
     consumer: &Consumer,
-    (leased_at, outcome): (Timestamp, &LeaseOutcome),
+    leased_at: Timestamp,
+    outcome: &LeaseOutcome,
 ) -> Result<LeaseFacts> {
     let (counted_failures, now) = (held.counted_failures, consumer.now);
     let known = LeaseFacts { counted_failures, now, ..LeaseFacts::default() };
@@ -301,7 +302,8 @@ pub(super) fn judged(
     held: &Held,
     consumer: &Consumer,
     (started_at, span): (Timestamp, Option<String>),
-    (outcome, facts): (&LeaseOutcome, &LeaseFacts),
+    outcome: &LeaseOutcome,
+    facts: &LeaseFacts,
     draw: &dyn Draw,
 ) -> Judged {
     let Consumer { subscription, url, schedule, park_after, breaker_after, now, wall, .. } =

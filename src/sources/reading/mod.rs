@@ -47,6 +47,9 @@ impl fmt::Display for Position {
 /// Reads the rows of a file; fails on the first error in it, with its position. A file may have no rows.
 pub fn rows(settings: &FolderSettings, name: &str, bytes: &[u8]) -> Result<Vec<FileRow>, String> {
     let text = text(bytes)?;
+    if text.is_empty() {
+        return Err("it is empty: was it still being written? Check the setting writer".to_owned());
+    }
     // Programs of DOS end a file with one of these marks, or with several.
     let unmarked = text.trim_end_matches('\u{1a}');
     match settings.format.of(name) {
@@ -340,6 +343,9 @@ mod tests {
             assert_eq!(rows(&settings, name, text.as_bytes()), Ok(Vec::new()), "{text:?}");
         }
         refused(orders(), "a.xml", b"<Orders><order/></Orders>", "no element has the path");
+        for name in ["a.json", "a.ndjson", "a.csv", "a.xml"] {
+            refused(orders(), name, b"", "it is empty");
+        }
     }
 
     const ORDERS: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
