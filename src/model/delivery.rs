@@ -125,7 +125,6 @@ pub struct Delivery {
     pub counted_failures: u32,
     pub last_class: Option<AttemptClass>,
     /// The HTTP status of the last attempt; null if there was no answer.
-    #[schemars(with = "Option<Whole<100, 999>>")]
     pub http_status: Option<u16>,
     /// How long the last attempt took; null if there was none.
     pub latency_ms: Option<u32>,

@@ -69,7 +69,8 @@ pub fn views(database: &Path, months: &Months<'_>) -> Result<String> {
         (MAX_ATTACHED, MAX_ATTACHED.saturating_sub(events.len()))
     };
     let mut lines = vec![format!("-- sqlite3 -readonly -init FILE {}", quoted(database))];
-    let mut views: Vec<View> = known(database)?.into_iter().map(View::of_view).collect();
+    let mut views: Vec<View> =
+        known(database)?.into_iter().map(|(name, key)| View::of_view(name, key)).collect();
     views.push(View::of_table("webhook_events", "event_id", WEBHOOK_EVENTS));
     let mut trail = View::of_table("audit_events", "seq", AUDIT_EVENTS);
     let left_out = |what: &str, month: &Month| {
@@ -125,7 +126,7 @@ struct View {
 }
 
 impl View {
-    fn of_view((name, key): (&'static str, &'static str)) -> Self {
+    fn of_view(name: &'static str, key: &'static str) -> Self {
         Self::new(name, key, format!("SELECT * FROM {{file}}.{name}"), false)
     }
 
