@@ -8,6 +8,9 @@ pub const CONFIRM_URL: &str = "oncebox-confirm-url";
 /// The header field with the name of the box that sends.
 pub const BOX: &str = "oncebox-box";
 
+/// The header field with Oncebox's own answer to a webhook, if the provider reads another one.
+pub const RECEIPT: &str = "oncebox-receipt";
+
 /// How the value of a header field is shown; `None`: as it is.
 type Mask = Option<fn(&str) -> String>;
 

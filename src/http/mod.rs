@@ -8,6 +8,7 @@ pub mod bounded;
 pub mod certificate;
 pub mod client;
 mod connection;
+pub mod content_coding;
 mod core;
 mod framing;
 mod head;

@@ -160,8 +160,7 @@ impl Publish {
         let is_guaranteed = events.iter().any(|event| event.order.guaranteed);
         self.source_marks.wait(Some(&tenant), || is_guaranteed || self.is_ordered(&tenant));
         let of = tenant.clone();
-        let requests =
-            events.iter().map(|new| (&*new.id, outbox_routing::routed(new), &*new.payload));
+        let requests = events.iter().map(|new| (&*new.id, outbox_routing::routed(new), new.body()));
         let matches = Matches::ahead(self.store.writer().routes(), &self.budget, requests);
         self.store.writer().submit(
             Queue::Accept,
