@@ -236,6 +236,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_packed_body_is_unpacked_as_the_service_does() {
+        let packed = b"\x78\x9c\xab\xae\x05\x00\x01\x75\x00\xf9";
+        let of = |coding: &str| {
+            let mut headers = Headers::default();
+            headers.push("Content-Encoding", coding.as_bytes());
+            unpacked(&headers, packed)
+        };
+        assert_eq!(of("deflate").unwrap().as_deref(), Some(&b"{}"[..]));
+        assert_eq!(of("identity").unwrap(), None);
+        assert!(of("gzip").is_err() && of("exi").is_err());
+    }
+
+    #[test]
     fn a_request_is_read_from_the_wire_and_from_curl() {
         let wire =
             read(b"POST /in/x?a=1 HTTP/1.1\r\nHost: a\r\nX-Sig: b c\r\n\r\n{\"a\":\r\n\r\n1}")
