@@ -5,11 +5,15 @@ use std::time::Duration;
 
 use crate::api::prelude::*;
 use crate::api::route::{Route, public};
-use crate::http::message::Method::Post;
+use crate::base::headers::{Headers, RECEIPT};
+use crate::http::content_coding::{self, CodingError};
+use crate::http::message::Method::{Get, Post};
 use crate::pipeline::provider_cache::VerifiedProvider;
 use crate::pipeline::receive::{CLOCK_RETRY_AFTER, CROWDED_RETRY_AFTER, Received};
 use crate::signatures::Incoming;
-use crate::signatures::handshake::{GiveUp, Handshake};
+use crate::signatures::acknowledgement::Acknowledgement;
+use crate::signatures::conduct::GiveUp;
+use crate::signatures::handshake::Handshake;
 use crate::store::webhook_events::Inserted;
 
 /// `Retry-After` while the tenant is suspended. Most providers follow their own schedule instead.
@@ -19,10 +23,21 @@ const PROVIDER: Param = Param::path::<NameText>("provider", "The provider's name
 const TENANT: Param = Param::path::<NameText>("tenant", "The tenant's name.", "default");
 const STORED: &[Returns] = &[Returns::json_or_text::<Receipt>(200,
     "It is stored and synced to the disk, now or by an earlier request. A handshake gets the answer that the \
-     provider expects.")
-.with_headers(&[("X-Content-Type-Options", "`nosniff`, if a handshake echoes what was sent.")])];
-const PROBLEMS: &[Kind] =
-    &[Kind::BadSignature, Kind::UnusableWebhook, Kind::Unprocessable, Kind::NotAcceptable];
+     provider expects. So does a webhook of a provider that reads the answer: status (200 to 299), media type and \
+     body are then the provider's.")
+.with_headers(&[
+    ("X-Content-Type-Options", "`nosniff`, if a handshake echoes what was sent."),
+    ("Oncebox-Receipt", "The JSON of this answer, if the provider reads another one."),
+])];
+const PROBLEMS: &[Kind] = &[
+    Kind::BadSignature,
+    Kind::UnusableWebhook,
+    Kind::Unprocessable,
+    Kind::NotAcceptable,
+    Kind::UnsupportedCoding,
+];
+const GET_PROBLEMS: &[Kind] =
+    &[Kind::BadSignature, Kind::MethodNotAllowed, Kind::UnusableWebhook, Kind::Unprocessable];
 
 /// The intake of webhooks.
 pub(super) const RESOURCE: Resource = Resource {
@@ -40,6 +55,21 @@ pub(super) const RESOURCE: Resource = Resource {
             .any_query()
             .any_body()
             .problems(PROBLEMS),
+        public(Get, "/in/{provider}", Later(receive))
+            .doc("testAddress", "Answer a provider that tests the address", &[PROVIDER])
+            .about(
+                "Answers the handshake of a provider that makes it with `GET`, or receives a webhook whose \
+                 fields are in the query. Others are answered 405.",
+            )
+            .returns(STORED)
+            .any_query()
+            .problems(GET_PROBLEMS),
+        public(Get, "/in/{tenant}/{provider}", Later(receive))
+            .doc("testAddressOfTenant", "Answer a tenant's provider that tests the address", &[TENANT, PROVIDER])
+            .about("Like `GET /in/{provider}`, for providers of tenants other than `default`.")
+            .returns(STORED)
+            .any_query()
+            .problems(GET_PROBLEMS),
         public(Post, "/in/{tenant}/{provider}", Later(receive))
             .doc("receiveWebhookOfTenant", "Receive a webhook of a tenant", &[TENANT, PROVIDER])
             .about("Like `POST /in/{provider}`, for providers of tenants other than `default`.")
@@ -77,13 +107,25 @@ pub(super) fn find(api: &Api, params: &[String]) -> Result<Arc<VerifiedProvider>
     Ok(found)
 }
 
+/// The answer to a sender that asks whether it may send webhooks here (`CloudEvents`, HTTP 1.1 Web Hooks).
+pub(super) fn permission(origin: &str) -> Response {
+    let response = Response::new(200).header("allow", "POST, OPTIONS");
+    response.header("webhook-allowed-origin", origin).header("webhook-allowed-rate", "*")
+}
+
 /// Verifies and stores; the reply is sent after COMMIT.
 pub(super) fn receive(api: &Api, call: Call, reply: Reply) {
     let found = match find(api, &call.params) {
         Ok(found) => found,
         Err(problem) => return reply.send(problem.into()),
     };
+    let scheme = &found.provider.new.scheme;
     let head = &call.request.head;
+    let is_get = head.method != Post;
+    let is_event = !is_get || (head.method == Get && scheme.takes_get());
+    if !is_event && !scheme.greets_by_get() {
+        return reply.send(Problem::method_not_allowed("POST, OPTIONS").into());
+    }
     let path = match &head.query {
         Some(query) => format!("{}?{query}", head.path),
         None => head.path.clone(),
@@ -95,25 +137,54 @@ pub(super) fn receive(api: &Api, call: Call, reply: Reply) {
         (None, Some(public)) => format!("{}{path}", public.trim_end_matches('/')),
         (None, None) => format!("http://{}{path}", head.headers.get("host").unwrap_or_default()),
     };
+    // The fields of an event that comes with `GET` are in the query.
+    let query = head.query.as_deref().unwrap_or_default().as_bytes();
+    let as_form = form_fields(&head.headers);
     let incoming = Incoming {
-        method: head.method.as_str(),
+        method: if is_get { "GET" } else { head.method.as_str() },
         path: &path,
         url: &url,
-        headers: &head.headers,
-        body: &call.request.body,
+        headers: if is_get { &as_form } else { &head.headers },
+        body: if is_get { query } else { &call.request.body },
     };
-    let scheme = &found.provider.new.scheme;
-    let (accepted, give_up) = (scheme.accepted(), scheme.give_up());
+    if !is_event {
+        let greeting = scheme.greeting(&incoming).map(Received::Greeted);
+        let none =
+            || Problem::bad_request("The query is not the handshake of this provider.").into();
+        return reply.send(greeting.map_or_else(none, |found| response(found, scheme.give_up())));
+    }
+    let give_up = scheme.give_up();
     let share = call.share;
-    api.flow.receive.receive(&found, &incoming, move |received| {
+    api.flow.receive.receive(&found, &incoming, move |received, answer| {
         let stored = matches!(received, Received::Stored(_) | Received::Batch { .. });
-        reply.send(match accepted.filter(|_| stored) {
-            Some(text) => Response::with_body(200, "text/plain", text.as_bytes().to_vec()),
+        reply.send(match answer.filter(|_| stored) {
+            Some(answer) => acknowledged(answer, response(received, give_up)),
             None => response(received, give_up),
         });
         // The memory is reserved until the answer, because the body waits for the writer.
         drop(share);
     });
+}
+
+/// The header fields of a request whose query is a form.
+fn form_fields(headers: &Headers) -> Headers {
+    let mut fields = Headers::default();
+    fields.push("content-type", b"application/x-www-form-urlencoded");
+    let replaced = ["content-type", "content-encoding"];
+    for (name, value) in headers.iter().filter(|(name, _)| !replaced.contains(name)) {
+        fields.push(name, value);
+    }
+    fields
+}
+
+/// The answer that the provider reads; Oncebox's own is in a header field.
+fn acknowledged(answer: Acknowledgement, own: Response) -> Response {
+    let Acknowledgement { status, content_type, body } = answer;
+    let response = match content_type {
+        Some(content_type) => Response::with_body(status, &content_type, body.into_bytes()),
+        None => Response::new(status),
+    };
+    response.header(RECEIPT, String::from_utf8_lossy(&own.body))
 }
 
 fn response(received: Received, give_up: GiveUp) -> Response {
@@ -132,6 +203,16 @@ fn response(received: Received, give_up: GiveUp) -> Response {
             greeting.header("x-content-type-options", "nosniff")
         }
         Received::Unusable(why) => Problem::unusable_webhook(why.to_string(), give_up).into(),
+        Received::Packed(why) => match why {
+            CodingError::Unknown(_) | CodingError::Many(_) => {
+                Problem::unsupported_coding(why.to_string(), content_coding::ACCEPTED).into()
+            }
+            CodingError::Large(_) => Problem::of_listener(413, &why.to_string()).into(),
+            CodingError::Saturated => {
+                Problem::unavailable(why.to_string(), CROWDED_RETRY_AFTER.as_secs()).into()
+            }
+            CodingError::Corrupt(_) => Problem::unusable_webhook(why.to_string(), give_up).into(),
+        },
         Received::Reused => {
             Problem::bad_signature().because("its token was used before, for another body").into()
         }

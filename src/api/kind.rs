@@ -83,6 +83,9 @@ kinds! {
     TooLarge = "too-large", 413, "Too large",
         "The body is larger than this route takes.",
         "Send less at once, or raise the limit (`limits.request_bytes`, a provider's `body_bytes_max`).";
+    UnsupportedCoding = "unsupported-coding", 415, "The content coding is not supported",
+        "`Content-Encoding` names a coding that is not unpacked, or too many of them.",
+        "Send the body plain, or with a coding of the header field `Accept-Encoding`.";
     ExpectationFailed = "expectation-failed", 417, "Expectation failed",
         "The header field `Expect` asks for something other than `100-continue`.",
         "Leave the field out.";

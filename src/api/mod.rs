@@ -97,6 +97,7 @@ use crate::http::service::{Reply, Service};
 use crate::keys::Keyring;
 use crate::model::token::Token;
 use crate::pipeline::confirmations::CONFIRM_PATH;
+use crate::signatures::handshake;
 use crate::store::Store;
 
 pub(crate) use crate::api::tokens::shown_new as shown_new_token;
@@ -269,8 +270,19 @@ impl Api {
         of_method(here, method).map(|(index, _)| index)
     }
 
-    /// The answer to `OPTIONS`. The path `*` means the server itself.
-    fn options(&self, path: &str) -> Response {
+    /// The answer to `OPTIONS`. The path `*` means the server itself. A sender of webhooks that asks for permission gets
+    /// it where there is a provider.
+    fn options(&self, head: &Head) -> Response {
+        let path = head.path.as_str();
+        if let Some(origin) = handshake::allowed_origin(&head.headers)
+            && let Ok((route, params)) = self.find(Post, path)
+            && intake::tenant(route, &params).is_some()
+        {
+            return match intake::find(self, &params) {
+                Ok(_) => intake::permission(&origin),
+                Err(problem) => problem.into(),
+            };
+        }
         match self.router.at(path) {
             Ok(found) => Response::new(204).header("allow", allowed(found.value)),
             Err(_) if path == "*" => Response::new(204),
@@ -406,7 +418,7 @@ impl Service for Api {
     /// Refuses a request without a route or a sufficient token before its body is read, so that it takes no memory.
     fn body_limit(&self, head: &Head) -> Result<usize, Response> {
         if head.method == Method::Options {
-            return Err(self.options(&head.path));
+            return Err(self.options(head));
         }
         let (route, params) = self.find(head.method, &head.path).map_err(Response::from)?;
         self.authorize(route, &params, head).map_err(Response::from)?;

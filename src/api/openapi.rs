@@ -446,6 +446,9 @@ fn header(kind: Kind) -> Option<(&'static str, &'static str, Value)> {
             Some(("X-Slack-No-Retry", "`1` tells Slack not to send it again.", text))
         }
         Kind::MethodNotAllowed => Some(("Allow", "The methods this path answers.", text)),
+        Kind::UnsupportedCoding => {
+            Some(("Accept-Encoding", "The codings that are unpacked.", text))
+        }
         _ => None,
     }
 }

@@ -12,7 +12,7 @@ use crate::api::kind::{Facts, Kind, TYPE_PREFIX};
 use crate::api::schema::{Whole, values};
 use crate::http::message::Response;
 use crate::model::health::Check;
-use crate::signatures::handshake::GiveUp;
+use crate::signatures::conduct::GiveUp;
 use crate::store::error::Error;
 
 /// An error, ready to be answered.
@@ -115,6 +115,11 @@ impl Problem {
     pub fn method_not_allowed(allowed: &str) -> Self {
         let detail = format!("This path answers {allowed}.");
         Self::new(Kind::MethodNotAllowed, detail).header("allow", allowed)
+    }
+
+    /// 415: the body has a content coding that is not unpacked; `accepted` are those that are (RFC 9110 section 12.5.3).
+    pub(super) fn unsupported_coding(detail: impl Into<String>, accepted: &str) -> Self {
+        Self::new(Kind::UnsupportedCoding, detail).header("accept-encoding", accepted)
     }
 
     /// 409: the current state does not allow it.

@@ -19,7 +19,7 @@ use crate::privacy::policy::Pii;
 use crate::signatures::Scheme;
 use crate::signatures::provider::{
     BODY_BYTES_DEFAULT, MAX_BODY_BYTES, MAX_REPLAY_WINDOW, MAX_TOLERANCE, NewProvider, Provider,
-    REPLAY_WINDOW_DEFAULT,
+    REPLAY_WINDOW_DEFAULT, SchemeSettings,
 };
 use crate::store::credentials::{self, Owner};
 use crate::store::providers;
@@ -172,7 +172,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         ));
     };
     let secrets: Vec<String> = bare(given.secret).into_iter().chain(given.secrets).collect();
-    let scheme = read_scheme(given.scheme)?;
+    let SchemeSettings { scheme, repeats } = read_scheme(given.scheme)?;
     if (secrets.is_empty() && scheme.has_secret()) || secrets.len() > MAX_SECRETS {
         return Err(Problem::unprocessable(
             "Give the provider's signing secret as `secret`, or up to 32 as `secrets`.",
@@ -187,6 +187,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         tenant: call.tenant.clone(),
         name: given.name,
         scheme,
+        repeats,
         public_url: given.public_url.map(|url| read_url(&url)).transpose()?.flatten(),
         pii,
         body_bytes_max: given.body_bytes_max.unwrap_or(BODY_BYTES_DEFAULT),
@@ -247,7 +248,8 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     let tolerance = tolerance_secs.map(Duration::from_secs);
     let replay_window = replay_window_secs.map(Duration::from_secs);
     let ordering_key = ordering_key.map(read_key_place).transpose()?;
-    check_secrets(scheme.as_ref().unwrap_or(&found.new.scheme), secret.as_slice())?;
+    let scheme_now = scheme.as_ref().map_or(&found.new.scheme, |settings| &settings.scheme);
+    check_secrets(scheme_now, secret.as_slice())?;
     let now = api.clock.wall();
     let key = Arc::clone(&api.key);
     let sealed = secret.as_deref().map(|secret| to_seal(api, now, Settings::Signing {}, secret));
@@ -255,7 +257,7 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     change(api, call, move |tx| {
         let before = providers::by_name(tx, &tenant, &name)?.or_not_found("provider")?;
         let mut row = before.clone();
-        if let Some(scheme) = &scheme {
+        if let Some(SchemeSettings { scheme, repeats }) = &scheme {
             let (was, public) = (&row.new.scheme, Scheme::takes_public_keys);
             let same = was.kind() == scheme.kind() && public(was) == public(scheme);
             if !same && (public(was) || public(scheme)) {
@@ -267,6 +269,7 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
             }
             check_stored_secrets(tx, &key, row.seq, scheme)?;
             row.new.scheme = scheme.clone();
+            row.new.repeats = *repeats;
         }
         if let Some(url) = &public_url {
             row.new.public_url.clone_from(url);
@@ -325,7 +328,7 @@ fn read_key_place(place: Option<Value>) -> Result<Option<KeyPlace>, Problem> {
 }
 
 /// Reads a scheme. It is read separately from the body, so that an error is answered 422, not 400.
-fn read_scheme(scheme: Value) -> Result<Scheme, Problem> {
+fn read_scheme(scheme: Value) -> Result<SchemeSettings, Problem> {
     serde_json::from_value(scheme)
         .map_err(|error| Problem::unprocessable(format!("The scheme cannot be used: {error}.")))
 }
@@ -390,7 +393,7 @@ struct ProviderAnswer<'a> {
     tenant: Is<NameText, &'a str>,
     name: &'a Name,
     #[schemars(schema_with = "as_sent::<SchemeForm>")]
-    scheme: &'a Scheme,
+    scheme: SchemeSettings,
     pii: &'a Pii,
     /// The URL that the provider posts to, if it has its own; null: that of the settings.
     public_url: Option<&'a str>,
@@ -430,7 +433,7 @@ fn shown(provider: &Provider, public_base: Option<&str>) -> Value {
         id: new.id.as_str().into(),
         tenant: new.tenant.as_str().into(),
         name: &new.name,
-        scheme: &new.scheme,
+        scheme: new.scheme_settings(),
         pii: &new.pii,
         public_url: new.public_url.as_ref().map(PublicUrl::as_str),
         url,

@@ -7,7 +7,13 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use crate::api::schema::{Character, HeaderName, Text, values};
+use crate::base::schema::Whole;
+use crate::signatures::conduct::HandshakeName;
+use crate::signatures::provider::MAX_REPLAY_WINDOW;
 use crate::signatures::{Scheme, kinds};
+
+/// The longest time within which equal bytes may be a repetition.
+const MAX_REPEATS_SECS: u64 = MAX_REPLAY_WINDOW.as_secs();
 
 /// How the provider signs. docs/providers.md says what each scheme needs.
 #[derive(JsonSchema)]
@@ -43,6 +49,39 @@ values! {
     TimeUnit = { "type": "string", "enum": ["s", "ms"] }
 }
 
+/// Which requests are repetitions of an earlier one: `never` makes an event of each request, `within_secs` compares the
+/// bytes with those of the last so many seconds.
+#[derive(JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "Repeats")]
+pub(super) enum RepeatsForm {
+    ById,
+    Never,
+    WithinSecs(Whole<1, MAX_REPEATS_SECS>),
+}
+
+/// An answer that a provider reads.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "WebhookAnswer")]
+pub(super) struct AnswerForm {
+    /// 200 by default.
+    status: Option<Whole<200, 299>>,
+    /// The media type; it goes with a body.
+    content_type: Option<Text<1, 255>>,
+    /// Empty by default.
+    body: Option<Text<0, 4096>>,
+}
+
+/// The name of a header field, or a list of names; one that ends with `-` and a number stands for all numbers.
+#[derive(JsonSchema)]
+#[serde(untagged)]
+#[schemars(rename = "SignatureHeaders")]
+pub(super) enum SignatureHeaders {
+    One(HeaderName),
+    Several(Vec<HeaderName>),
+}
+
 /// Schemes without settings of their own.
 pub(super) struct PlainKind;
 
@@ -66,6 +105,9 @@ impl JsonSchema for PlainKind {
 #[serde(deny_unknown_fields)]
 pub(super) struct PlainScheme {
     kind: PlainKind,
+    /// Which requests are repetitions of an earlier one; default: those with a known id or, without an id, with equal
+    /// bytes.
+    repeats: Option<RepeatsForm>,
 }
 
 #[derive(JsonSchema)]
@@ -75,6 +117,9 @@ pub(super) struct AdyenScheme {
     /// Answer with the text `[accepted]`, which older accounts expect.
     #[serde(default)]
     accepted: bool,
+    /// Which requests are repetitions of an earlier one; default: those with a known id or, without an id, with equal
+    /// bytes.
+    repeats: Option<RepeatsForm>,
 }
 
 #[derive(JsonSchema)]
@@ -85,6 +130,9 @@ pub(super) struct PaypalScheme {
     webhook_id: Text<8, 64>,
     /// The provider's certificates in PEM, for boxes that may not fetch them.
     certificates: Option<String>,
+    /// Which requests are repetitions of an earlier one; default: those with a known id or, without an id, with equal
+    /// bytes.
+    repeats: Option<RepeatsForm>,
 }
 
 #[derive(JsonSchema)]
@@ -98,6 +146,9 @@ pub(super) struct SnsScheme {
     confirm: bool,
     /// The provider's certificates in PEM, for boxes that may not fetch them.
     certificates: Option<String>,
+    /// Which requests are repetitions of an earlier one; default: those with a known id or, without an id, with equal
+    /// bytes.
+    repeats: Option<RepeatsForm>,
 }
 
 #[derive(JsonSchema)]
@@ -106,6 +157,9 @@ pub(super) struct ChargebeeScheme {
     kind: ChargebeeKind,
     /// The user name; the secret is the password.
     user: Text<1, 255>,
+    /// Which requests are repetitions of an earlier one; default: those with a known id or, without an id, with equal
+    /// bytes.
+    repeats: Option<RepeatsForm>,
 }
 
 /// A scheme made of settings: an HMAC or ed25519 over a template, a shared token, or basic authentication.
@@ -122,6 +176,13 @@ pub(super) struct GenericScheme {
     items: Option<Text<0, 512>>,
     /// Where the event's type is; `unknown` if absent.
     event_type: Option<TypePlace>,
+    /// The answer when a webhook is stored; default: Oncebox's JSON, or what a known provider with this header reads.
+    answer: Option<AnswerForm>,
+    /// The handshakes that are answered; default: those of a known provider with this header.
+    handshakes: Option<Vec<HandshakeName>>,
+    /// Which requests are repetitions of an earlier one; default: those with a known id or, without an id, with equal
+    /// bytes.
+    repeats: Option<RepeatsForm>,
 }
 
 #[derive(JsonSchema)]
@@ -148,8 +209,8 @@ pub(super) struct Signed {
     /// The template of what is signed, like `{ts}.{body}`.
     #[serde(rename = "signed")]
     template: String,
-    /// The header field that carries the signature.
-    header: HeaderName,
+    /// The header fields that may carry the signature.
+    header: SignatureHeaders,
     /// The text before each signature, like `sha256=`.
     #[serde(default)]
     prefix: String,

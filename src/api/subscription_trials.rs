@@ -111,7 +111,7 @@ fn why_not(new: &NewSubscription, outgoing: &OutgoingRequest) -> Option<String> 
     if new.filter.is_empty() {
         return None;
     }
-    let payload = Payload::read(&outgoing.payload);
+    let payload = Payload::read(&outgoing.body().json_view());
     let conditions = new.filter.conditions();
     let unmet = filter::unmet(&conditions, &payload)?;
     if payload.is_spent() {

@@ -14,6 +14,8 @@ pub const EVENT_TYPE: &str = "oncebox-event-type";
 pub const AGGREGATE_TYPE: &str = "oncebox-aggregate-type";
 /// The header field with the id of that thing.
 pub const AGGREGATE_ID: &str = "oncebox-aggregate-id";
+/// The header field with Oncebox's own answer to a webhook, if the provider reads another one.
+pub const RECEIPT: &str = "oncebox-receipt";
 
 /// How the value of a header field is shown; `None`: as it is.
 type Mask = Option<fn(&str) -> String>;

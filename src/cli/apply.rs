@@ -20,7 +20,7 @@ use crate::model::event::OWN_SOURCE;
 use crate::model::format::{Condition, TemplateText};
 use crate::model::subscription::Policy;
 use crate::privacy::policy::Pii;
-use crate::signatures::Scheme;
+use crate::signatures::provider::SchemeSettings;
 use crate::sources::Settings;
 use crate::sys::files::NewFile;
 
@@ -140,8 +140,8 @@ impl Work<'_> {
     fn create(&mut self, object: &Object, mut body: Map<String, Value>) -> Result<(), Failure> {
         let secrets = object.secrets.iter().map(read_secret).collect::<Result<Vec<_>, _>>()?;
         let scheme = body.get("scheme").cloned().unwrap_or_default();
-        let has_secret =
-            serde_json::from_value::<Scheme>(scheme).map_or(true, |one| one.has_secret());
+        let has_secret = serde_json::from_value::<SchemeSettings>(scheme)
+            .map_or(true, |one| one.scheme.has_secret());
         if secrets.is_empty() && object.kind == Kind::Provider && has_secret {
             let why = "a new provider needs a secret: add secret_file, secret_env or \
                        secret_credential";
@@ -366,9 +366,9 @@ fn fields(object: &Object) -> Result<Map<String, Value>, Failure> {
 fn normalized(object: &Object, name: &str, value: &Value) -> Result<Value, Failure> {
     let read = match (object.kind, name, value) {
         (Kind::Provider, "scheme", Value::String(word)) => {
-            reserialized::<Scheme>(json!({ "kind": word }))
+            reserialized::<SchemeSettings>(json!({ "kind": word }))
         }
-        (Kind::Provider, "scheme", other) => reserialized::<Scheme>(other.clone()),
+        (Kind::Provider, "scheme", other) => reserialized::<SchemeSettings>(other.clone()),
         (Kind::Provider | Kind::Tenant, "pii", other) => {
             return Pii::from_json(other)
                 .map(|pii| pii.to_json())

@@ -10,6 +10,7 @@ use crate::cli::noun;
 use crate::cli::pii;
 use crate::cli::prelude::*;
 use crate::cli::secrets::{Secret, SecretFrom};
+use crate::signatures::provider::SchemeSettings;
 use crate::signatures::{Scheme, kinds};
 
 const TABLE: &str = "
@@ -104,10 +105,11 @@ pub(super) fn parse_scheme(kind: &str, settings: Option<&str>) -> Result<(Value,
     let mut settings = settings.unwrap_or_default();
     settings.insert("kind".to_owned(), kind.into());
     let settings = Value::Object(settings);
-    let scheme = serde_json::from_value(settings.clone()).map_err(|error| {
+    let read = serde_json::from_value(settings.clone()).map_err(|error| {
         let failure = Failure::input(error);
         if kind == "generic" { failure.and(GENERIC_EXAMPLE) } else { failure }
     })?;
+    let SchemeSettings { scheme, repeats: _ } = read;
     Ok((settings, scheme))
 }
 

@@ -13,6 +13,7 @@ use serde_json::Value;
 use zeroize::Zeroizing;
 
 use crate::app::data_directory::{ADDRESS_FILE, INTAKE_FILE, TOKEN_FILE};
+use crate::base::headers::RECEIPT;
 use crate::cli::exit::{self, Failure};
 use crate::cli::input::{not_running, start_command};
 use crate::cli::out::{self, Format};
@@ -114,7 +115,7 @@ pub(super) struct Answer {
     pub(super) retry_after: Option<Duration>,
     /// Whether it is the stored answer to an earlier request with the same idempotency key.
     pub(super) replayed: bool,
-    /// Null if the body is empty or not JSON.
+    /// Null if the body is empty or not JSON. Of an answer to a webhook that a provider reads: Oncebox's own.
     pub(super) body: Value,
     /// The beginning of a body that is not JSON.
     excerpt: String,
@@ -372,8 +373,9 @@ impl Remote {
         let retry_after = field("retry-after").and_then(|text| text.parse().ok());
         let (replayed, status) =
             (field("idempotency-replayed").is_some(), response.status().as_u16());
+        let receipt = field(RECEIPT).and_then(|text| serde_json::from_str(text).ok());
         let bytes = response.into_body();
-        let parsed = serde_json::from_slice(&bytes).ok();
+        let parsed = receipt.or_else(|| serde_json::from_slice(&bytes).ok());
         let excerpt = match parsed {
             Some(_) => String::new(),
             None => show::clean(&show::cut(&String::from_utf8_lossy(&bytes), EXCERPT_CHARS)),

@@ -70,16 +70,17 @@ impl Trigger {
             return self.make_key(path, provider);
         }
         let remote = self.connect.open_as_named(shared)?;
-        let (tenant, path) = tenant_and_path(&remote, provider, &self.scheme)?;
+        let Intake { tenant, path, url: known_url } = intake_of(&remote, provider, &self.scheme)?;
         let remote = remote.at_intake();
         let Signer { scheme, secret, public_url } = match &self.secret_file {
             Some(path) => Signer {
                 scheme: Scheme::of(&self.scheme).ok_or_else(|| self.needs_settings())?,
                 secret: secrets::one_line(path)?,
-                public_url: None,
+                public_url: stored_public_url(remote.settings(), &tenant, provider),
             },
             None => stored_signer(remote.settings(), (&tenant, provider), &self.scheme)?,
         };
+        let public_url = known_url.or(public_url);
         let base = remote.settings().listen.public_url.clone().unwrap_or_else(|| remote.base());
         let url = public_url.unwrap_or_else(|| format!("{}{path}", base.trim_end_matches('/')));
         let at = Clock::machine().wall();
@@ -100,7 +101,7 @@ impl Trigger {
         let answer = remote
             .exchange("POST", &path, sample.headers, (&sample.body, TIMEOUT))
             .map_err(|error| remote.unreachable(&error))?;
-        if answer.status != 200 {
+        if !(200..300).contains(&answer.status) {
             return Err(refused(&remote, &answer, provider, &self.scheme));
         }
         if remote.json() {
@@ -183,26 +184,39 @@ fn create_hint(provider: &str, kind: &str) -> String {
     )
 }
 
-/// The tenant and the intake path of the provider: of the token's tenant, or without a token of the tenant default.
-fn tenant_and_path(
-    remote: &Remote,
-    provider: &str,
-    kind: &str,
-) -> Result<(String, String), Failure> {
+/// Where the provider posts to.
+struct Intake {
+    /// That of the token, or without a token the tenant default.
+    tenant: String,
+    path: String,
+    /// The public URL, if the service knows it: some signatures cover it.
+    url: Option<String>,
+}
+
+fn intake_of(remote: &Remote, provider: &str, kind: &str) -> Result<Intake, Failure> {
     if !remote.has_token() {
-        return Ok((DEFAULT_TENANT.to_owned(), format!("/in/{}", plain(provider))));
+        let path = format!("/in/{}", plain(provider));
+        return Ok(Intake { tenant: DEFAULT_TENANT.to_owned(), path, url: None });
     }
     let found = remote.get(&format!("/v1/providers/{}", plain(provider)));
     let found = found.map_err(|failure| match failure.code {
         exit::NOT_FOUND => failure.and(create_hint(provider, kind)),
         _ => failure,
     })?;
-    Ok((text(&found, "tenant"), text(&found, "path")))
+    let url = found.get("url").and_then(Value::as_str).map(str::to_owned);
+    Ok(Intake { tenant: text(&found, "tenant"), path: text(&found, "path"), url })
 }
 
 /// The advice if the database or the master key is missing.
 const NO_KEY: &str =
     "Name the service's data directory with --data, or give the secret with --secret-file.";
+
+/// The public URL of a stored provider, if it has its own; `None` also where the database cannot be read.
+fn stored_public_url(settings: &Settings, tenant: &str, provider: &str) -> Option<String> {
+    let reader = store::read_only(&settings.directory().join(DATABASE)).ok()?;
+    let found = providers::by_name(&reader.tx(), tenant, provider).ok()??;
+    found.new.public_url.map(|url| url.as_str().to_owned())
+}
 
 /// The stored provider's scheme, and its newest valid secret, decrypted with the master key.
 fn stored_signer(

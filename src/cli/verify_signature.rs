@@ -7,12 +7,15 @@ use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 
+use crate::base::budget::Budget;
 use crate::base::clock::{Clock, Timestamp, span};
 use crate::base::headers::Headers;
 use crate::cli::prelude::*;
 use crate::cli::provider::parse_scheme;
 use crate::cli::secrets;
+use crate::http::content_coding;
 use crate::signatures::diagnosis::{Case, Diagnosis};
+use crate::signatures::provider::MAX_BODY_BYTES;
 use crate::signatures::{Incoming, Refused, kinds};
 
 /// Check the signature of a captured webhook, and explain why it does not match
@@ -105,7 +108,15 @@ impl VerifySignature {
             now: self.at.unwrap_or_else(|| Clock::machine().wall()),
             tolerance: self.tolerance,
         };
-        self.print(&case, case.diagnose())
+        let found = case.diagnose();
+        // As the service does: over the packed bytes, then over the unpacked ones.
+        let unpacked = unpacked(&captured.headers, &body)?;
+        if let (Some(_), Some(plain)) = (&found.refused, &unpacked) {
+            let case = Case { incoming: Incoming { body: plain, ..case.incoming }, ..case };
+            let found = case.diagnose();
+            return self.print(&case, found);
+        }
+        self.print(&case, found)
     }
 
     fn captured(&self) -> Result<CapturedRequest, Failure> {
@@ -169,6 +180,18 @@ impl VerifySignature {
     }
 }
 
+/// The unpacked body, if the request has a content coding.
+fn unpacked(headers: &Headers, body: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
+    let codings = content_coding::codings(headers).map_err(Failure::input)?;
+    if codings.is_empty() {
+        return Ok(None);
+    }
+    let most = usize::try_from(MAX_BODY_BYTES).unwrap_or(usize::MAX);
+    let budget = Budget::new(most.saturating_mul(8));
+    let unpacked = content_coding::unpack(&codings, body, most, &budget);
+    unpacked.map(|unpacked| Some(unpacked.body)).map_err(Failure::input)
+}
+
 /// Why the request is not valid. Unlike in the service, one secret was checked, and changes that would match are known.
 fn reason(refused: &Refused, matches_if: &[String]) -> String {
     match (refused, matches_if) {
@@ -211,6 +234,19 @@ fn read(bytes: &[u8]) -> Option<CapturedRequest> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_packed_body_is_unpacked_as_the_service_does() {
+        let packed = b"\x78\x9c\xab\xae\x05\x00\x01\x75\x00\xf9";
+        let of = |coding: &str| {
+            let mut headers = Headers::default();
+            headers.push("Content-Encoding", coding.as_bytes());
+            unpacked(&headers, packed)
+        };
+        assert_eq!(of("deflate").unwrap().as_deref(), Some(&b"{}"[..]));
+        assert_eq!(of("identity").unwrap(), None);
+        assert!(of("gzip").is_err() && of("exi").is_err());
+    }
 
     #[test]
     fn a_request_is_read_from_the_wire_and_from_curl() {

@@ -49,12 +49,17 @@ pub(super) fn read(field: &Field, given: &Form) -> Result<Option<Value>, String>
             Value::Object(lines().map(pair).collect::<Result<Map<_, _>, String>>()?)
         }
         Kind::Json => match serde_json::from_str(&text) {
-            Err(_) if text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') => text.into(),
+            Err(_) if text.chars().all(is_of_word) => text.into(),
             found => found.map_err(|error| error.to_string())?,
         },
         Kind::Time => written(&text).unwrap_or(text).into(),
         _ => text.into(),
     }))
+}
+
+/// Whether a letter can be in a word, or in the name of a header field.
+fn is_of_word(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-')
 }
 
 /// What a thing has in a field, as a person would type it.

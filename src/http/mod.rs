@@ -11,6 +11,7 @@ pub mod certificate;
 pub mod client;
 mod connecting;
 mod connection;
+pub mod content_coding;
 mod core;
 mod exchange;
 mod framing;

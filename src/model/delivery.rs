@@ -16,6 +16,7 @@ use crate::base::id::{DeliverySeq, Draw, SubscriptionSeq};
 use crate::base::schema::{LaneId, NameText, Sha256, Whole, values};
 use crate::base::words::words;
 use crate::model::event::Tried;
+use crate::model::form_body::Body;
 use crate::model::format::Rendering;
 use crate::model::lane;
 use crate::model::outcome::AttemptClass;
@@ -282,6 +283,11 @@ pub fn is_custom_data(text: &str) -> bool {
 }
 
 impl OutgoingRequest {
+    /// The payload with its media type.
+    pub fn body(&self) -> Body<'_> {
+        Body { content_type: &self.content_type, bytes: &self.payload }
+    }
+
     /// When its event happened; when it arrived, if its source did not say.
     pub fn happened_at(&self) -> Timestamp {
         self.occurred_at.unwrap_or(self.accepted_at)

@@ -7,6 +7,8 @@ use serde_json::Value;
 
 use crate::base::clock::Timestamp;
 use crate::base::words::words;
+#[cfg(feature = "service")]
+use crate::model::form_body::Body;
 use crate::model::sealed::Sealed;
 
 /// A larger payload is stored in a row of its own. Measured: if a row contains a payload of 1 MB, each change of its
@@ -232,6 +234,12 @@ impl FieldError {
 }
 
 impl NewEvent {
+    /// The payload with its media type.
+    #[cfg(feature = "service")]
+    pub fn body(&self) -> Body<'_> {
+        Body { content_type: &self.content_type, bytes: &self.payload }
+    }
+
     /// The text fields, which are stored as they were received.
     pub fn text_fields(&self) -> [(&'static str, Option<&str>); 14] {
         [

@@ -10,6 +10,7 @@ use crate::base::clock::Timestamp;
 use crate::base::schema::{NameText, Uuid, Whole};
 use crate::base::words::words;
 use crate::model::event::{self, DeliveryCounts};
+use crate::model::form_body::Body;
 use crate::model::sealed::Sealed;
 
 /// Refusals that are alike are one row for so long.
@@ -78,6 +79,13 @@ pub struct NewWebhookEvent {
     /// The name of the header field in which its provider names its type; it is sent on.
     #[serde(skip)]
     pub type_field: Option<String>,
+}
+
+impl NewWebhookEvent {
+    /// The payload with its media type.
+    pub fn body(&self) -> Body<'_> {
+        Body { content_type: &self.content_type, bytes: &self.payload }
+    }
 }
 
 /// The batch in which a webhook event was received, if it was in one.

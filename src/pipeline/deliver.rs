@@ -739,7 +739,8 @@ fn external_call(outgoing: &OutgoingRequest, destination: &Destination) -> Optio
         ..Key::default()
     };
     let at_path = |path: &str| {
-        filter::first_text(&Path::parse(path).ok()?, &Payload::read(&outgoing.payload))
+        let body = outgoing.body().json_view();
+        filter::first_text(&Path::parse(path).ok()?, &Payload::read(&body))
     };
     let (entity, entity_key) = if kind == CallKey::Event {
         (outgoing.delivery.0, outgoing.event_id.clone())

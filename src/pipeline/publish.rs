@@ -164,8 +164,7 @@ impl Publish {
         let is_guaranteed = events.iter().any(|event| event.order.guaranteed);
         self.source_marks.wait(Some(&tenant), || is_guaranteed || self.is_ordered(&tenant));
         let of = tenant.clone();
-        let requests =
-            events.iter().map(|new| (&*new.id, outbox_routing::routed(new), &*new.payload));
+        let requests = events.iter().map(|new| (&*new.id, outbox_routing::routed(new), new.body()));
         let known = match self.sql_rows.known_before(&self.store, is_guaranteed) {
             Ok(known) => known,
             Err(error) => {

@@ -5,7 +5,9 @@ use crate::base::fair::Semaphore;
 use crate::base::headers::Headers;
 use crate::base::id;
 use crate::formats::filter::{self, Payload};
+use crate::http::content_coding::{self, CodingError, Unpacked};
 use crate::model::event;
+use crate::model::form_body::Body;
 use crate::model::history::Subject;
 use crate::model::provider::{KeyPlace, MAX_KEY_CHARS};
 use crate::model::sealed::Sealed;
@@ -14,10 +16,12 @@ use crate::pipeline::counts::Counts;
 use crate::pipeline::prelude::*;
 use crate::pipeline::provider_cache::{ProviderCache, VerifiedProvider};
 use crate::privacy::{Fresh, NotAdmitted, Privacy, policy};
+use crate::signatures::acknowledgement::Acknowledgement;
 use crate::signatures::batch::{Item, Unusable};
 use crate::signatures::certificate_cache::{Certificates, Missing};
+use crate::signatures::fingerprint;
 use crate::signatures::handshake::Handshake;
-use crate::signatures::provider::NewProvider;
+use crate::signatures::provider::{NewProvider, Repeats};
 use crate::signatures::{Incoming, Refused};
 use crate::store::idempotency_keys;
 use crate::store::matching::Matches;
@@ -56,6 +60,8 @@ pub enum Received {
     Reused,
     /// Correctly signed, but it cannot be used.
     Unusable(Unusable),
+    /// Its body cannot be unpacked.
+    Packed(CodingError),
     /// Correctly signed, but its time is too far from ours, and our clock may be wrong.
     ClockSuspect,
     /// The provider's policy on personal data refuses it: the rule and the field.
@@ -90,8 +96,13 @@ impl Received {
                 return;
             }
             Self::Greeted(_) => return,
-            Self::Refused(_) | Self::Reused | Self::Unusable(_) => &counts.webhooks_refused,
-            Self::ClockSuspect | Self::Unfetched(_) | Self::Saturated => &counts.webhooks_deferred,
+            Self::ClockSuspect
+            | Self::Unfetched(_)
+            | Self::Saturated
+            | Self::Packed(CodingError::Saturated) => &counts.webhooks_deferred,
+            Self::Refused(_) | Self::Reused | Self::Unusable(_) | Self::Packed(_) => {
+                &counts.webhooks_refused
+            }
             Self::Unwanted(_) => &counts.webhooks_unwanted,
             Self::Failed(_) => &counts.webhooks_failed,
         };
@@ -128,23 +139,52 @@ impl Receive {
         self.providers.of(tenant, provider)
     }
 
-    /// Verifies a request and stores it; `done` is called after COMMIT, or at once with a refusal.
+    /// Verifies a request and stores it; `done` is called after COMMIT, or at once with a refusal. With the outcome it
+    /// gets the answer that the provider reads, if that is not Oncebox's own.
     pub fn receive(
         &self,
         opened: &VerifiedProvider,
         incoming: &Incoming<'_>,
-        done: impl FnOnce(Received) + Send + 'static,
+        done: impl FnOnce(Received, Option<Acknowledgement>) + Send + 'static,
     ) {
         let (counts, tenant) = (Arc::clone(&self.counts), opened.provider.new.tenant.clone());
         let (provider, at) = (opened.provider.seq, self.clock.wall());
-        let done = move |received: Received| {
+        let done = move |received: Received, answer| {
             received.count(&tenant, provider, at, &counts);
-            done(received);
+            done(received, answer);
         };
         match self.accept(opened, incoming) {
             Ok(arrival) => self.store(arrival, done),
-            Err(received) => done(received),
+            Err(received) => done(received, None),
         }
+    }
+
+    /// Verifies the signature over the body as it came, then over the unpacked one. Returns the matching secret and, if
+    /// the body was packed, the unpacked body.
+    fn verify_packed(
+        &self,
+        opened: &VerifiedProvider,
+        incoming: &Incoming<'_>,
+    ) -> core::result::Result<(usize, Option<Unpacked>), Received> {
+        let codings = content_coding::codings(incoming.headers).map_err(Received::Packed)?;
+        if codings.is_empty() {
+            return Ok((self.verify(opened, incoming)?, None));
+        }
+        let most = usize::try_from(opened.provider.new.body_bytes_max).unwrap_or(usize::MAX);
+        let unpack = || content_coding::unpack(&codings, incoming.body, most, &self.budget);
+        let refused = match self.verify(opened, incoming) {
+            Ok(matched) => return Ok((matched, Some(unpack().map_err(Received::Packed)?))),
+            Err(Received::Refused(why @ (Refused::Mismatch | Refused::Body { .. }))) => why,
+            Err(other) => return Err(other),
+        };
+        // An unsigned body that cannot be unpacked is an unsigned body.
+        let unpacked = unpack().map_err(|why| match why {
+            CodingError::Saturated => Received::Packed(why),
+            _ => Received::Refused(refused),
+        })?;
+        let plain = Incoming { body: &unpacked.body, ..*incoming };
+        let matched = self.verify(opened, &plain)?;
+        Ok((matched, Some(unpacked)))
     }
 
     /// Verifies a request: what to store of it, or the outcome if nothing is stored.
@@ -159,11 +199,18 @@ impl Receive {
             return Err(Received::Greeted(greeting));
         }
         let wall = self.clock.wall();
-        let matched = self.verify(opened, incoming)?;
+        // With `GET` the fields are in the query, which is signed as a part of the URL.
+        let signed_body = if incoming.method == "GET" { &b""[..] } else { incoming.body };
+        let signed = Incoming { body: signed_body, ..*incoming };
+        let (matched, unpacked) = self.verify_packed(opened, &signed)?;
+        let body = unpacked.as_ref().map_or(incoming.body, |unpacked| unpacked.body.as_slice());
+        let mut shares = Vec::new();
+        let incoming = &Incoming { body, ..*incoming };
         if let Some(last_use) = opened.uses.get(matched) {
             last_use.note(wall);
         }
-        if let Some(challenge) = scheme.challenge(incoming) {
+        let secret = opened.secrets.get(matched).map_or(&b""[..], |secret| secret.as_bytes());
+        if let Some(challenge) = scheme.challenge(incoming, secret) {
             return Err(Received::Greeted(challenge));
         }
         let found = scheme.events(incoming).map_err(Received::Unusable)?;
@@ -172,48 +219,17 @@ impl Receive {
             self.confirm((&provider.tenant, provider.name.as_str()), &url, ids)?;
         }
         let headers = scheme.kept(incoming.headers);
-        let type_field = scheme.type_field(incoming).map(str::to_owned);
-        let share = found.is_batch.then(|| self.share(provider, &found.items, &headers));
-        let share = share.transpose()?;
-        let batch_id = found.is_batch.then(|| id::uuid7(wall, &*self.draw));
-        let (mut events, mut fresh) = (Vec::with_capacity(found.items.len()), Fresh::new());
-        for (item, number) in found.items.into_iter().zip(1_u32..) {
-            let mut event = NewWebhookEvent {
-                id: id::uuid7(wall, &*self.draw),
-                tenant: provider.tenant.clone(),
-                provider: provider.name.to_string(),
-                provider_event_id: item.identity.event_id,
-                event_type: item.identity.event_type,
-                received_at: wall,
-                payload: item.payload.to_vec(),
-                content_type: content_type(incoming),
-                headers: headers.clone(),
-                key_id: opened.key_ids.get(matched).cloned(),
-                trace_id: incoming.headers.get("traceparent").and_then(event::trace_id),
-                batch: Batch {
-                    item_no: batch_id.as_ref().map(|_| number),
-                    batch_id: batch_id.clone(),
-                },
-                sealed: Sealed::default(),
-                ordering_key: None,
-                type_field: type_field.clone(),
-            };
-            let key = |payload: &[u8]| {
-                ordering_key(provider.ordering_key.as_ref()?, incoming.headers, payload)
-            };
-            event.ordering_key = key(&event.payload);
-            if let Some(policy) = provider.pii.rules() {
-                let admitted = self.privacy.admit_webhook(policy, &mut event, &mut fresh);
-                admitted.map_err(not_admitted)?;
-                let stored = key(&event.payload);
-                self.privacy.protect_key(policy, &mut event, stored);
-            }
-            event.ordering_key = event.ordering_key.map(|key| {
-                let is_long = key.chars().count() > MAX_KEY_CHARS;
-                if is_long { id::sha256_hex(key.as_bytes()) } else { key }
-            });
-            events.push(event);
+        if found.is_batch {
+            shares.push(self.share(provider, &found.items, &headers)?);
         }
+        let batch_id = found.is_batch.then(|| id::uuid7(wall, &*self.draw));
+        let request = VerifiedRequest { opened, matched, incoming, headers, batch_id, wall };
+        let mut events = Vec::with_capacity(found.items.len());
+        let mut fresh = Fresh::new();
+        for (item, number) in found.items.into_iter().zip(1_u32..) {
+            events.push(self.event(&request, item, number, &mut fresh)?);
+        }
+        let batch_id = request.batch_id;
         let once = scheme.nonce(incoming).map(|nonce| {
             let key =
                 format!("in,{}", id::sha256_hex(format!("{}:{nonce}", provider.id).as_bytes()));
@@ -221,8 +237,63 @@ impl Receive {
             let tenant = provider.tenant.clone();
             Once { tenant, key, hash: id::sha256_hex(incoming.body), kept }
         });
-        let replay = replay(opened, matched, incoming, &events);
-        Ok(Arrival { events, batch_id, once, replay, share })
+        let answer = scheme.acknowledgement(incoming);
+        shares.extend(unpacked.into_iter().flat_map(|unpacked| unpacked.shares));
+        Ok(Arrival { events, batch_id, once, shares, answer })
+    }
+
+    /// An event of a verified request, with the provider's policy applied. `number` is its position, from 1.
+    fn event(
+        &self,
+        request: &VerifiedRequest<'_>,
+        item: Item<'_>,
+        number: u32,
+        fresh: &mut Fresh,
+    ) -> core::result::Result<NewArrival, Received> {
+        let VerifiedRequest { opened, matched, incoming, headers, batch_id, wall } = request;
+        let provider = &opened.provider.new;
+        let mut event = NewWebhookEvent {
+            id: id::uuid7(*wall, &*self.draw),
+            tenant: provider.tenant.clone(),
+            provider: provider.name.to_string(),
+            provider_event_id: match provider.repeats {
+                Repeats::ById => item.identity.event_id,
+                Repeats::Never | Repeats::WithinSecs(_) => id::uuid7(*wall, &*self.draw),
+            },
+            event_type: item.identity.event_type,
+            received_at: *wall,
+            payload: item.payload.into_owned(),
+            content_type: if item.is_from_form {
+                "application/json".to_owned()
+            } else {
+                content_type(incoming)
+            },
+            headers: headers.clone(),
+            key_id: opened.key_ids.get(*matched).cloned(),
+            trace_id: incoming.headers.get("traceparent").and_then(event::trace_id),
+            batch: Batch { item_no: batch_id.as_ref().map(|_| number), batch_id: batch_id.clone() },
+            sealed: Sealed::default(),
+            ordering_key: None,
+            type_field: provider.scheme.type_field(incoming).map(str::to_owned),
+        };
+        let replay = replay(request, &event);
+        let media = event.content_type.clone();
+        let key = |payload: &[u8]| {
+            let body = Body { content_type: &media, bytes: payload };
+            ordering_key(provider.ordering_key.as_ref()?, incoming.headers, body)
+        };
+        event.ordering_key = key(&event.payload);
+        if let Some(policy) = provider.pii.rules() {
+            let admitted = self.privacy.admit_webhook(policy, &mut event, fresh);
+            admitted.map_err(not_admitted)?;
+            let stored = key(&event.payload);
+            self.privacy.protect_key(policy, &mut event, stored);
+        }
+        event.ordering_key = event.ordering_key.map(|key| {
+            let is_long = key.chars().count() > MAX_KEY_CHARS;
+            if is_long { id::sha256_hex(key.as_bytes()) } else { key }
+        });
+        Ok(NewArrival { event, replay })
     }
 
     /// Takes the memory of a batch, unless too much would be stored of it.
@@ -315,11 +386,15 @@ impl Receive {
     }
 
     /// Stores all of it in one transaction, or nothing.
-    fn store(&self, arrival: Arrival, done: impl FnOnce(Received) + Send + 'static) {
+    fn store(
+        &self,
+        arrival: Arrival,
+        done: impl FnOnce(Received, Option<Acknowledgement>) + Send + 'static,
+    ) {
         let (now, wall) = (self.clock.now(), self.clock.wall());
-        let Arrival { events, batch_id, once, replay, share } = arrival;
-        let requests =
-            events.iter().map(|new| (&*new.id, webhook_events::routed(new), &*new.payload));
+        let Arrival { events, batch_id, once, shares, answer } = arrival;
+        let news = events.iter().map(|arrival| &arrival.event);
+        let requests = news.map(|new| (&*new.id, webhook_events::routed(new), new.body()));
         let matches = Matches::ahead(self.store.writer().routes(), &self.budget, requests);
         self.store.writer().submit(
             Queue::Accept,
@@ -330,57 +405,86 @@ impl Receive {
                 {
                     return Ok(None);
                 }
-                let insert = |new| webhook_events::insert(tx, new, replay.as_ref(), now);
+                let insert = |NewArrival { event, replay }: &NewArrival| {
+                    webhook_events::insert(tx, event, replay.as_ref(), now)
+                };
                 events.iter().map(insert).collect::<Result<Vec<_>>>().map(Some)
             },
             move |outcome| {
-                drop(share);
-                done(match outcome {
-                    Err(error) => Received::Failed(error),
-                    Ok(None) => Received::Reused,
-                    Ok(Some(inserted)) => stored(inserted, batch_id),
-                });
+                drop(shares);
+                match outcome {
+                    Err(error) => done(Received::Failed(error), None),
+                    Ok(None) => done(Received::Reused, None),
+                    Ok(Some(inserted)) => done(stored(inserted, batch_id), answer),
+                }
             },
         );
     }
 }
 
 /// The ordering key in a webhook, unless it is empty.
-fn ordering_key(place: &KeyPlace, headers: &Headers, payload: &[u8]) -> Option<String> {
+fn ordering_key(place: &KeyPlace, headers: &Headers, body: Body<'_>) -> Option<String> {
     let found = match place {
-        KeyPlace::Path(path) => filter::first_text(path, &Payload::read(payload)),
+        KeyPlace::Path(path) => filter::first_text(path, &Payload::read(&body.json_view())),
         KeyPlace::Header(name) => headers.get(name.as_str()).map(|text| text.trim().to_owned()),
     };
     found.filter(|key| !key.is_empty())
 }
 
-/// How to recognize this request if it is sent again under another id. A batch needs nothing: the ids of its items are
-/// in the signed body.
-fn replay(
-    opened: &VerifiedProvider,
-    matched: usize,
-    incoming: &Incoming<'_>,
-    events: &[NewWebhookEvent],
-) -> Option<Replay> {
-    let (provider, [event]) = (&opened.provider.new, events) else { return None };
-    if provider.replay_window.is_zero() || event.batch.batch_id.is_some() {
-        return None;
+/// How to recognize an event if its request is sent again under another id.
+fn replay(request: &VerifiedRequest<'_>, event: &NewWebhookEvent) -> Option<Replay> {
+    let VerifiedRequest { opened, matched, incoming, .. } = request;
+    let provider = &opened.provider.new;
+    // PayPal and SNS have no secret; the provider's id keeps the fingerprints of two of them apart.
+    let secret = opened.secrets.get(*matched).map(|secret| secret.as_bytes());
+    match provider.repeats {
+        Repeats::Never => None,
+        Repeats::WithinSecs(secs) => {
+            let key = secret.unwrap_or(provider.id.as_bytes());
+            Some(Replay {
+                fingerprint: fingerprint::of(key, &event.event_type, [&*event.payload]),
+                since: event.received_at.minus(Duration::from_secs(secs)),
+            })
+        }
+        // A batch needs nothing: the ids of its items are in the signed body.
+        Repeats::ById if provider.replay_window.is_zero() => None,
+        Repeats::ById if event.batch.batch_id.is_some() => None,
+        Repeats::ById => Some(Replay {
+            fingerprint: provider.scheme.fingerprint(secret?, incoming, &event.event_type)?,
+            since: event.received_at.minus(provider.replay_window),
+        }),
     }
-    let secret = opened.secrets.get(matched)?;
-    let fingerprint =
-        provider.scheme.fingerprint(secret.as_bytes(), incoming, &event.event_type)?;
-    Some(Replay { fingerprint, since: event.received_at.minus(provider.replay_window) })
+}
+
+/// A request whose signature is right.
+struct VerifiedRequest<'r> {
+    opened: &'r VerifiedProvider,
+    /// The index of the secret that signed it.
+    matched: usize,
+    /// The request, with its body unpacked.
+    incoming: &'r Incoming<'r>,
+    /// The header fields that are kept.
+    headers: Vec<(String, String)>,
+    batch_id: Option<String>,
+    wall: Timestamp,
 }
 
 /// What to store of a request.
 struct Arrival {
-    events: Vec<NewWebhookEvent>,
+    events: Vec<NewArrival>,
     /// The batch they came in.
     batch_id: Option<String>,
     once: Option<Once>,
+    /// The memory that its events take, if it is a batch or was unpacked.
+    shares: Vec<Share>,
+    /// The answer when it is stored, if it is not Oncebox's own.
+    answer: Option<Acknowledgement>,
+}
+
+/// An event to be stored.
+struct NewArrival {
+    event: NewWebhookEvent,
     replay: Option<Replay>,
-    /// The memory that its events take, if it is a batch.
-    share: Option<Share>,
 }
 
 /// A request's nonce: only a request with the same body may use it again.

@@ -1,8 +1,10 @@
 //! Splits a verified request into its events: one, or the items of a batch, each with its own id.
 
+use std::borrow::Cow;
+
 use super::check::{Incoming, MAX_ITEMS};
-use super::naming::Identity;
-use super::{Scheme, adyen, shared};
+use super::naming::{Identity, json_view};
+use super::{Scheme, adyen};
 use crate::base::headers::Headers;
 use crate::model::json_fields::Few;
 use crate::model::pointer::list_at;
@@ -21,8 +23,16 @@ pub struct Events<'a> {
 pub struct Item<'a> {
     /// Its id and type.
     pub identity: Identity,
-    /// The exact bytes of this event: the body or a part of it.
-    pub payload: &'a [u8],
+    /// The exact bytes of this event: the body, or a part of it or of the JSON in it.
+    pub payload: Cow<'a, [u8]>,
+    /// Whether the bytes are a part of JSON that came inside a form.
+    pub is_from_form: bool,
+}
+
+/// An item of a batch where it stands in the body.
+struct Part<'b> {
+    identity: Identity,
+    payload: &'b [u8],
 }
 
 /// Why a verified request cannot be used; sending it again does not help.
@@ -63,18 +73,52 @@ impl Scheme {
     /// The events of a verified request. One broken item refuses the whole batch.
     pub fn events<'a>(&self, incoming: &Incoming<'a>) -> Result<Events<'a>, Unusable> {
         let Some(path) = self.list(incoming) else {
-            let item = Item { identity: self.identify(incoming), payload: incoming.body };
+            let item = Item {
+                identity: self.identify(incoming),
+                payload: Cow::Borrowed(incoming.body),
+                is_from_form: false,
+            };
             return Ok(Events { items: vec![item], is_batch: false });
         };
+        let items = match json_view(incoming) {
+            Cow::Borrowed(body) => {
+                let parts = self.parts(incoming, body, &path)?;
+                let item = |part: Part<'a>| Item {
+                    identity: part.identity,
+                    payload: Cow::Borrowed(part.payload),
+                    is_from_form: false,
+                };
+                parts.into_iter().map(item).collect()
+            }
+            Cow::Owned(json) => {
+                let parts = self.parts(incoming, &json, &path)?;
+                let item = |part: Part<'_>| Item {
+                    identity: part.identity,
+                    payload: Cow::Owned(part.payload.to_vec()),
+                    is_from_form: true,
+                };
+                parts.into_iter().map(item).collect()
+            }
+        };
+        Ok(Events { items, is_batch: true })
+    }
+
+    /// The items of the list at `path` of a body.
+    fn parts<'b>(
+        &self,
+        incoming: &Incoming<'_>,
+        body: &'b [u8],
+        path: &[&str],
+    ) -> Result<Vec<Part<'b>>, Unusable> {
         let place =
             || if path.is_empty() { "its top".to_owned() } else { format!("/{}", path.join("/")) };
-        let found = list_at::<_, MAX_ITEMS>(incoming.body, &path);
+        let found = list_at::<_, MAX_ITEMS>(body, path);
         let Few { kept: list, count } = found.ok_or_else(|| Unusable::NoList { place: place() })?;
         if count > MAX_ITEMS {
             return Err(Unusable::Many { count });
         }
         let no_headers = Headers::default();
-        let mut items = Vec::with_capacity(list.len());
+        let mut parts = Vec::with_capacity(list.len());
         for (index, raw) in list.iter().enumerate() {
             let payload = raw.get().as_bytes();
             if !payload.starts_with(b"{") {
@@ -84,9 +128,9 @@ impl Scheme {
             let headers =
                 if matches!(self, Self::Generic(_)) { incoming.headers } else { &no_headers };
             let identity = self.identify(&Incoming { body: payload, headers, ..*incoming });
-            items.push(Item { identity, payload });
+            parts.push(Part { identity, payload });
         }
-        Ok(Events { items, is_batch: true })
+        Ok(parts)
     }
 
     /// The path of the list of events; `None` if the request is one event.
@@ -94,11 +138,10 @@ impl Scheme {
         match self {
             Self::Sendgrid => Some(Vec::new()),
             Self::Adyen(_) => Some(adyen::ITEMS.to_vec()),
-            Self::Dynamics => Some(shared::DYNAMICS_ITEMS.to_vec()),
             // Event Streams posts lists, everything else single events.
             Self::Twilio => incoming.body.trim_ascii_start().starts_with(b"[").then(Vec::new),
             Self::Generic(generic) => generic.items(),
-            _ => None,
+            _ => self.facts().items.map(<[&str]>::to_vec),
         }
     }
 }

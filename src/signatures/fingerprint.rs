@@ -6,18 +6,29 @@ use std::borrow::Cow;
 
 use super::check::Incoming;
 use super::signing::{Hash, mac};
-use super::{Scheme, paypal, twilio};
-use crate::model::pointer::text_at;
+use super::{Scheme, mailgun, paypal, twilio};
 
 /// Bytes of a fingerprint.
 const BYTES: usize = 16;
+
+/// A digest of bytes and the event's type, keyed with a secret.
+pub fn of<'a>(
+    secret: &[u8],
+    event_type: &'a str,
+    bytes: impl IntoIterator<Item = &'a [u8]>,
+) -> Vec<u8> {
+    let parts: Vec<&[u8]> = [event_type.as_bytes(), b"\0"].into_iter().chain(bytes).collect();
+    let mut digest = mac(Hash::Sha256, secret, &parts);
+    digest.truncate(BYTES);
+    digest
+}
 
 impl Scheme {
     /// The token of a request that may be used with one body only. Schemes whose signature does not cover the body
     /// need it: otherwise a recorded signature would be valid for any body.
     pub fn nonce(&self, incoming: &Incoming<'_>) -> Option<String> {
         match self {
-            Self::Mailgun => text_at(incoming.body, &["signature", "token"]),
+            Self::Mailgun => mailgun::signed_field(incoming, "token"),
             Self::Paypal(_) => incoming.headers.get(paypal::TRANSMISSION).map(str::to_owned),
             _ => None,
         }
@@ -33,11 +44,7 @@ impl Scheme {
         event_type: &str,
     ) -> Option<Vec<u8>> {
         let signed = self.signed_without_id(incoming)?;
-        let signed = signed.iter().map(AsRef::as_ref);
-        let parts: Vec<&[u8]> = [event_type.as_bytes(), b"\0"].into_iter().chain(signed).collect();
-        let mut digest = mac(Hash::Sha256, secret, &parts);
-        digest.truncate(BYTES);
-        Some(digest)
+        Some(of(secret, event_type, signed.iter().map(AsRef::as_ref)))
     }
 
     /// The signed bytes in their canonical form, if they do not contain the id.

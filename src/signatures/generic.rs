@@ -7,15 +7,19 @@ use std::fmt;
 use ring::signature::ED25519;
 use serde::{Deserialize, Serialize};
 
+use super::acknowledgement::{Acknowledgement, AcknowledgementError};
 use super::check::{
     Incoming, MAX_SIGNATURES, Refused, Verified, any_match, any_public_match, is_header_name,
     long_enough, malformed, needed, time_digits,
 };
+use super::conduct::HandshakeName;
+use super::header_names::HeaderNames;
 use super::naming::{Facts, bounded_type};
 use super::shared::{self, check_password, is_user};
 use super::signing::{Encoding, Hash, SecretEncoding, SecretError, mac, same_secret};
 use super::template::{Piece, Template};
 use crate::base::clock::Timestamp;
+use crate::base::headers::Headers;
 use crate::base::words::as_text;
 use crate::model::json_fields;
 use crate::model::pointer::{Pointer, PointerError};
@@ -125,21 +129,29 @@ impl Generic {
         self.0.items.as_ref().map(Items::steps)
     }
 
+    /// Whether a header field of this name carries the signature or the secret.
+    pub(super) fn is_proof(&self, name: &str) -> bool {
+        match &self.0.check {
+            Check::Hmac(check) | Check::Ed25519(check) => check.header.has(name),
+            Check::Token { header, .. } => header.eq_ignore_ascii_case(name),
+            Check::Basic { .. } => name.eq_ignore_ascii_case("authorization"),
+        }
+    }
+
+    /// Whether a request carries a header field with a signature or a secret.
+    pub(super) fn has_signature(&self, headers: &Headers) -> bool {
+        headers.iter().any(|(name, _)| self.is_proof(name))
+    }
+
     /// The header fields that are kept: those of id and type, never one with a signature or secret.
     pub(super) fn kept(&self) -> Vec<&str> {
-        let proof = match &self.0.check {
-            Check::Hmac(check) | Check::Ed25519(check) => check.header.as_str(),
-            Check::Token { header, .. } => header,
-            Check::Basic { .. } => "authorization",
-        };
         let id = match &self.0.event_id {
             IdPlace::Header(name) => Some(name.as_str()),
             IdPlace::Pointer(_) | IdPlace::BodyHash => None,
         };
         let event_type = self.type_field();
-        let secret = |name: &&str| {
-            name.eq_ignore_ascii_case(proof) || name.eq_ignore_ascii_case("authorization")
-        };
+        let secret =
+            |name: &&str| self.is_proof(name) || name.eq_ignore_ascii_case("authorization");
         id.into_iter().chain(event_type).filter(|name| !secret(name)).collect()
     }
 
@@ -200,6 +212,9 @@ pub enum SettingsError {
     /// Ed25519 with a hash function set.
     #[error("`hash` can be set for `hmac` only: ed25519 has its own")]
     HashOfEd25519,
+    /// An answer that cannot be sent.
+    #[error(transparent)]
+    Answer(#[from] AcknowledgementError),
     /// A constant that is not a valid event type.
     #[error(
         "the constant event type must have 1 to 128 bytes, no white space or control characters"
@@ -223,6 +238,12 @@ pub struct Settings {
     /// Where the event's type is; default: the type `unknown`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_type: Option<TypePlace>,
+    /// The answer when a webhook is stored; default: Oncebox's JSON, or what a provider with this header field reads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<Acknowledgement>,
+    /// The handshakes that are answered; default: those of a provider with this header field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handshakes: Option<Vec<HandshakeName>>,
 }
 
 /// How a provider proves itself.
@@ -257,8 +278,8 @@ pub struct SignedCheck {
     pub hash: Option<Hash>,
     /// What is signed.
     pub signed: Template,
-    /// The header that carries the signature.
-    pub header: String,
+    /// The header fields that may carry the signature.
+    pub header: HeaderNames,
     /// The text before each signature, such as `sha256=`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub prefix: String,
@@ -377,6 +398,9 @@ impl Settings {
             }
             Some(TypePlace::Pointer(_)) | None => {}
         }
+        if let Some(answer) = &self.answer {
+            answer.fit()?;
+        }
         Ok(())
     }
 }
@@ -384,7 +408,6 @@ impl Settings {
 impl SignedCheck {
     /// Checks that the settings contradict neither each other nor `event_id`.
     fn fits(&self, event_id: &IdPlace) -> Result<(), SettingsError> {
-        header_name(&self.header)?;
         match (&self.timestamp, self.signed.pieces().contains(&Piece::Time)) {
             (None, true) => return Err(SettingsError::NoTimestamp),
             (Some(_), false) => return Err(SettingsError::TimestampNotSigned),
@@ -474,9 +497,10 @@ impl SignedCheck {
 
     /// The signatures that the request carries, decoded.
     fn offered(&self, incoming: &Incoming<'_>) -> Result<Vec<Vec<u8>>, Refused> {
-        needed(incoming.headers, &self.header)?;
+        let missing = || Refused::Missing { header: self.header.to_string() };
+        self.header.values(incoming.headers).next().ok_or_else(missing)?;
         let mut offered = Vec::new();
-        for value in incoming.headers.values(&self.header) {
+        for value in self.header.values(incoming.headers) {
             let mut rest = Some(value);
             while let Some(text) = rest {
                 let split = self.separator.and_then(|letter| text.split_once(letter));
@@ -488,7 +512,7 @@ impl SignedCheck {
         }
         if offered.is_empty() {
             return Err(malformed(
-                &self.header,
+                &self.header.to_string(),
                 "no signature in it has the configured prefix and encoding",
             ));
         }

@@ -9,6 +9,7 @@ use super::check::{
     Incoming, Refused, Verified, any_match, long_enough, malformed, needed, needed_seconds,
     time_digits,
 };
+use super::conduct::{AnswerFacts, Condition, GiveUp, HandshakeName, Place};
 use super::naming::Locator::{Body, Header, Headers};
 use super::naming::{Facts, Locator};
 use super::signing::{Encoding, Hash, SecretError, mac};
@@ -92,6 +93,14 @@ const BASE: HmacHeader = HmacHeader {
     time: Time::Unsigned,
     secret_prefix: "",
 };
+/// Slack shows JSON of ours to the user of a command, and keeps a view open that gets no answer to its submission.
+const SLACK_ANSWERS: &[AnswerFacts] = &[
+    AnswerFacts::json_with(
+        Condition { place: Place::Body(&["type"]), text: "view_submission" },
+        r#"{"response_action":"clear"}"#,
+    ),
+    AnswerFacts::EMPTY_FOR_FORMS,
+];
 /// The type ends with the body's action: `pull_request.opened`.
 const ACTION: Option<Locator> = Some(Body(&["action"]));
 
@@ -114,8 +123,9 @@ schemes! {
         prefix: "v0=", signed: &[Part::Text("v0:"), Part::Time, Part::Text(":"), Part::Body],
         time: Time::Header("x-slack-request-timestamp")
     } facts {
-        ids: &[Body(&["event_id"])], types: &[Body(&["event", "type"]), Body(&["type"])],
-        kept: &["x-slack-request-timestamp", "x-slack-retry-num", "x-slack-retry-reason"]
+        ids: &[Body(&["event_id"])], types: &[Body(&["event", "type"]), Body(&["type"]), Body(&["command"])],
+        kept: &["x-slack-request-timestamp", "x-slack-retry-num", "x-slack-retry-reason"],
+        handshakes: &[HandshakeName::UrlVerification], answers: SLACK_ANSWERS, give_up: GiveUp::SlackNoRetry
     };
     SQUARE = "square" "payment.updated" "x-square-hmacsha256-signature" {
         encoding: Encoding::Base64, signed: &[Part::Url, Part::Body]
@@ -125,7 +135,8 @@ schemes! {
     };
     WOOCOMMERCE = "woocommerce" "order.updated" "x-wc-webhook-signature" { encoding: Encoding::Base64 } facts {
         ids: &[Header("x-wc-webhook-delivery-id")], types: &[Header("x-wc-webhook-topic")],
-        kept: &["x-wc-webhook-source", "x-wc-webhook-topic", "x-wc-webhook-id", "x-wc-webhook-delivery-id"]
+        kept: &["x-wc-webhook-source", "x-wc-webhook-topic", "x-wc-webhook-id", "x-wc-webhook-delivery-id"],
+        handshakes: &[HandshakeName::WebhookNumber]
     };
     STRIPE = "stripe" "invoice.paid" "stripe-signature" {
         prefix: "v1=", separator: Some(','), signed: &[Part::Time, Part::Text("."), Part::Body],
@@ -159,6 +170,21 @@ schemes! {
     /// ERPNext and every other Frappe application. Requests contain no event id.
     FRAPPE = "frappe" "Sales_Invoice" "x-frappe-webhook-signature" { encoding: Encoding::Base64 } facts {
         types: &[Body(&["doctype"])]
+    };
+    /// `WhatsApp`, Facebook, Instagram. Requests contain no event id.
+    META = "meta" "whatsapp_business_account" "x-hub-signature-256" { prefix: "sha256=" } facts {
+        types: &[Body(&["object"])], handshakes: &[HandshakeName::HubChallenge]
+    };
+    /// Events have no id. Xero accepts an address only if it answers with an empty body.
+    XERO = "xero" "INVOICE.CREATE" "x-xero-signature" { encoding: Encoding::Base64 } facts {
+        types: &[Body(&["eventCategory"])], detail: Some(Body(&["eventType"])), items: Some(&["events"]),
+        answers: &[AnswerFacts::EMPTY]
+    };
+    ZOOM = "zoom" "meeting.started" "x-zm-signature" {
+        prefix: "v0=", signed: &[Part::Text("v0:"), Part::Time, Part::Text(":"), Part::Body],
+        time: Time::Header("x-zm-request-timestamp")
+    } facts {
+        types: &[Body(&["event"])], kept: &["x-zm-request-timestamp"], handshakes: &[HandshakeName::UrlValidation]
     };
 }
 

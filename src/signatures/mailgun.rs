@@ -8,24 +8,28 @@
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 
 use super::check::{Incoming, Refused, Verified, any_match, bad_body, time_digits};
-use super::naming::Facts;
+use super::conduct::GiveUp;
 use super::naming::Locator::Body;
+use super::naming::{Facts, json_view};
 use super::signing::{Hash, mac};
 use crate::base::clock::Timestamp;
 use crate::model::pointer::text_at;
 
 pub(super) static FACTS: Facts = Facts {
     ids: &[Body(&["event-data", "id"])],
-    types: &[Body(&["event-data", "event"])],
+    types: &[Body(&["event-data", "event"]), Body(&["event"])],
+    give_up: GiveUp::NotAcceptable,
     ..Facts::new("mailgun", "delivered")
 };
 
 pub(super) fn verify(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verified, Refused> {
-    let field = |name| text_at(incoming.body, &["signature", name]);
+    let field = |name| signed_field(incoming, name);
     let (Some(time), Some(token), Some(signature)) =
         (field("timestamp"), field("token"), field("signature"))
     else {
-        return Err(bad_body("it has no signature.timestamp, .token and .signature"));
+        return Err(bad_body(
+            "it has no timestamp, token and signature, in JSON below signature or as fields of a form",
+        ));
     };
     let at = time_digits(&time)
         .ok_or_else(|| bad_body("its timestamp is not a whole number of seconds"))?;
@@ -40,6 +44,25 @@ pub(super) fn verify(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verif
         Some(mac(Hash::Sha256, secret, &[time.as_bytes(), token.as_bytes()]))
     })?;
     Ok(Verified { secret, signed_at: Some(Timestamp::from_secs(at)) })
+}
+
+/// A field of the signature: in JSON below `signature`; in the forms of routes and older webhooks beside the others.
+pub(super) fn signed_field(incoming: &Incoming<'_>, name: &str) -> Option<String> {
+    let view = json_view(incoming);
+    text_at(&view, &["signature", name]).or_else(|| text_at(&view, &[name]))
+}
+
+/// The id and type of a request. Mail that a route forwards has no event id: its message and recipient name it.
+pub(super) fn identify(incoming: &Incoming<'_>) -> (Option<String>, Option<String>) {
+    let (id, event_type) = FACTS.identify(incoming);
+    if id.is_some() || event_type.is_some() {
+        return (id, event_type);
+    }
+    let field = |name| text_at(incoming.body, &[name]).filter(|text| !text.is_empty());
+    let message = field("Message-Id").or_else(|| field("message-id"));
+    let id = message.zip(field("recipient")).map(|(message, to)| format!("{message}:{to}"));
+    let is_mail = id.is_some() || field("body-plain").is_some();
+    (id, is_mail.then(|| "mail".to_owned()))
 }
 
 /// The signature in hex.

@@ -3,15 +3,19 @@
 //! Every scheme works on the raw body bytes. A body is parsed only after its signature was verified; if the signature
 //! is in the body, only the fields for the check are read before.
 
+pub mod acknowledgement;
 pub mod adyen;
+mod answering;
 pub mod batch;
 mod certificate;
 pub mod certificate_cache;
 pub(crate) mod check;
+pub mod conduct;
 pub mod diagnosis;
-mod fingerprint;
+pub mod fingerprint;
 pub mod generic;
 pub mod handshake;
+pub mod header_names;
 mod hmac_header;
 mod json_variants;
 mod mailgun;
@@ -39,8 +43,8 @@ use adyen::Adyen;
 use check::{long_enough, skew_beyond};
 use generic::{Check, Generic};
 use hmac_header::{
-    FORGEJO, FRAPPE, GITEA, GITHUB, GRAFANA, HmacHeader, LINEAR, PADDLE, PAGERDUTY, SHOPIFY, SLACK,
-    SQUARE, STRIPE, TERRAFORM, WOOCOMMERCE,
+    FORGEJO, FRAPPE, GITEA, GITHUB, GRAFANA, HmacHeader, LINEAR, META, PADDLE, PAGERDUTY, SHOPIFY,
+    SLACK, SQUARE, STRIPE, TERRAFORM, WOOCOMMERCE, XERO, ZOOM,
 };
 use naming::Facts;
 use paypal::Paypal;
@@ -57,7 +61,7 @@ const TOLERANCE_DEFAULT: Duration = Duration::from_mins(5);
 const MAX_SECRET_BYTES: usize = 1024;
 
 /// The schemes that need no settings, in the order of our lists.
-static WITHOUT_SETTINGS: [Scheme; 22] = [
+static WITHOUT_SETTINGS: [Scheme; 25] = [
     Scheme::Standard,
     Scheme::HmacHeader(&STRIPE),
     Scheme::HmacHeader(&GITHUB),
@@ -80,6 +84,9 @@ static WITHOUT_SETTINGS: [Scheme; 22] = [
     Scheme::HmacHeader(&TERRAFORM),
     Scheme::HmacHeader(&GRAFANA),
     Scheme::HmacHeader(&FRAPPE),
+    Scheme::HmacHeader(&META),
+    Scheme::HmacHeader(&XERO),
+    Scheme::HmacHeader(&ZOOM),
 ];
 
 /// The kinds of schemes that need settings.
@@ -254,6 +261,20 @@ impl Scheme {
         }
     }
 
+    /// The facts of its provider. For `generic` those of the providers with the same header field come first: the settings
+    /// describe such a provider, which makes the same handshakes and reads the same answers.
+    fn alike(&self) -> impl Iterator<Item = &'static Facts> {
+        let twins = WITHOUT_SETTINGS.iter().filter_map(move |scheme| match (self, scheme) {
+            (Self::Generic(generic), Self::HmacHeader(scheme))
+                if generic.is_proof(scheme.header) =>
+            {
+                Some(&scheme.facts)
+            }
+            _ => None,
+        });
+        twins.chain([self.facts()])
+    }
+
     /// The name of the scheme in settings and rows.
     pub fn kind(&self) -> &'static str {
         self.facts().kind
@@ -268,6 +289,11 @@ impl Scheme {
     /// ```
     pub fn of(kind: &str) -> Option<Self> {
         WITHOUT_SETTINGS.iter().find(|scheme| scheme.kind() == kind).cloned()
+    }
+
+    /// Whether its provider may send an event with `GET`: then the query is the form.
+    pub fn takes_get(&self) -> bool {
+        self.facts().takes_get
     }
 
     /// Whether it uses secrets or public keys that are entered; otherwise its providers sign with a certificate.
@@ -457,12 +483,15 @@ impl Scheme {
     /// assert_eq!((&*identity.event_id, &*identity.event_type), ("evt_1", "invoice.paid"));
     /// ```
     pub fn identify(&self, incoming: &Incoming<'_>) -> Identity {
+        let view = naming::json_view(incoming);
+        let read = Incoming { body: &view, ..*incoming };
         let found = match self {
-            Self::Standard | Self::Polar => standard::identify(incoming),
+            Self::Standard | Self::Polar => standard::identify(&read),
             Self::Twilio => twilio::identify(incoming),
-            Self::Adyen(_) => adyen::identify(incoming),
-            Self::Generic(generic) => generic.identify(incoming),
-            _ => self.facts().identify(incoming),
+            Self::Mailgun => mailgun::identify(&read),
+            Self::Adyen(_) => adyen::identify(&read),
+            Self::Generic(generic) => generic.identify(&read),
+            _ => self.facts().identify(&read),
         };
         Identity::of(found, incoming.body)
     }

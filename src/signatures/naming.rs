@@ -2,10 +2,14 @@
 //!
 //! Not here: where the settings of a generic scheme say they are ([`super::generic`]).
 
+use std::borrow::Cow;
+
 use percent_encoding::percent_decode_str;
 
 use super::check::Incoming;
+use super::conduct::{AnswerFacts, GiveUp, HandshakeName};
 use crate::base::id;
+use crate::model::form_body::Body;
 use crate::model::pointer::text_at;
 
 /// The longest id, in characters; a longer one is stored as its SHA-256.
@@ -26,12 +30,18 @@ pub(super) enum Locator {
     Encoded(&'static str),
     /// The first of two header fields, followed by a colon and the second if that is present.
     Headers(&'static str, &'static str),
-    /// A path in the JSON body.
+    /// A path in the JSON view of the body.
     Body(&'static [&'static str]),
 }
 
+/// The JSON view of a request's body: see [`Body::json_view`].
+pub(super) fn json_view<'a>(incoming: &Incoming<'a>) -> Cow<'a, [u8]> {
+    let content_type = incoming.headers.get("content-type").unwrap_or_default();
+    Body { content_type, bytes: incoming.body }.json_view()
+}
+
 impl Locator {
-    /// The text, if it is not blank. Of equal names in a body the last one counts.
+    /// The text, if it is not blank. Of equal names in a body the last one counts. The body is its JSON view.
     fn text(&self, incoming: &Incoming<'_>) -> Option<String> {
         let header = |name: &str| {
             let text = incoming.headers.get(name).map(|text| text.trim().to_owned());
@@ -65,13 +75,35 @@ pub(super) struct Facts {
     pub(super) detail: Option<Locator>,
     /// Header fields that are kept besides [`KEPT_ALWAYS`]; never a signature.
     pub(super) kept: &'static [&'static str],
+    /// The path of the list of events in a body, if a request is a batch.
+    pub(super) items: Option<&'static [&'static str]>,
+    /// The handshakes that its provider makes.
+    pub(super) handshakes: &'static [HandshakeName],
+    /// The answers that its provider reads; the first one that fits counts, otherwise Oncebox's own JSON.
+    pub(super) answers: &'static [AnswerFacts],
+    /// How to tell its provider to give up a request.
+    pub(super) give_up: GiveUp,
+    /// Whether its provider may send an event with `GET`: then the query is the form.
+    pub(super) takes_get: bool,
     /// The default type of a sample.
     pub(super) sample_type: &'static str,
 }
 
 impl Facts {
     pub(super) const fn new(kind: &'static str, sample_type: &'static str) -> Self {
-        Self { kind, ids: &[], types: &[], detail: None, kept: &[], sample_type }
+        Self {
+            kind,
+            ids: &[],
+            types: &[],
+            detail: None,
+            kept: &[],
+            items: None,
+            handshakes: &[],
+            answers: &[],
+            give_up: GiveUp::Unprocessable,
+            takes_get: false,
+            sample_type,
+        }
     }
 
     /// The id and the type, if present.

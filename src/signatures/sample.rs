@@ -247,6 +247,10 @@ fn hmac_sample(scheme: &HmacHeader, secret: &str, subject: Subject<'_>) -> Sampl
     if let (Time::Body(field), Value::Object(fields)) = (&scheme.time, &mut draft.body) {
         fields.insert((*field).to_owned(), subject.at.ms().into());
     }
+    if let Some(path) = scheme.facts.items {
+        let list = Value::Array(vec![draft.body]);
+        draft.body = path.iter().rev().fold(list, |inner, step| json!({ *step: inner }));
+    }
     let mut sample = draft.done();
     let time = subject.at.secs().to_string();
     let (headers, url) = (Headers::default(), subject.url);
@@ -428,7 +432,7 @@ mod tests {
                 let events = scheme.events(&incoming).unwrap();
                 let [item] = events.items.as_slice() else { panic!("{scheme:?}: {events:?}") };
                 assert_eq!(item.identity.event_type, event_type, "{scheme:?}");
-                let by_body = item.identity.event_id == id::sha256_hex(item.payload);
+                let by_body = item.identity.event_id == id::sha256_hex(&item.payload);
                 assert!(by_body || item.identity.event_id.starts_with(&id), "{scheme:?}: {item:?}");
             }
         }

@@ -6,6 +6,7 @@ use data_encoding::BASE64;
 use zeroize::Zeroizing;
 
 use super::check::{Incoming, MAX_ITEMS, Refused, Verified, bad_body, malformed, needed};
+use super::conduct::HandshakeName;
 use super::naming::Facts;
 use super::naming::Locator::{Body, Header};
 use super::signing::{SecretError, same_secret};
@@ -47,8 +48,12 @@ pub(super) static CHARGEBEE: Facts = Facts {
 /// The path of the list of notifications of Dynamics.
 pub(super) const DYNAMICS_ITEMS: [&str; 1] = ["value"];
 /// Notifications have no id: the record's id names many of them.
-pub(super) static DYNAMICS: Facts =
-    Facts { types: &[Body(&["changeType"])], ..Facts::new("dynamics", "updated") };
+pub(super) static DYNAMICS: Facts = Facts {
+    types: &[Body(&["changeType"])],
+    items: Some(&DYNAMICS_ITEMS),
+    handshakes: &[HandshakeName::ValidationToken],
+    ..Facts::new("dynamics", "updated")
+};
 
 /// Dynamics 365 Business Central: each notification carries the `clientState` of its subscription.
 pub(super) fn dynamics(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verified, Refused> {

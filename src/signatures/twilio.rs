@@ -9,6 +9,7 @@ use data_encoding::BASE64;
 use percent_encoding::percent_decode;
 
 use super::check::{Incoming, Refused, Verified, any_match, bad_body, needed_base64};
+use super::conduct::AnswerFacts;
 use super::naming::Facts;
 use super::naming::Locator::{Body, Header};
 use super::signing::{Hash, mac, same};
@@ -25,6 +26,9 @@ pub(super) static FACTS: Facts = Facts {
     ids: &[Body(&["id"]), Header(TOKEN)],
     types: &[Body(&["type"]), Body(&["EventType"])],
     kept: &[TOKEN],
+    // To the webhook of a message or a call, Twilio expects instructions.
+    answers: &[AnswerFacts::for_forms("text/xml", "<Response/>")],
+    takes_get: true,
     ..Facts::new("twilio", "message.delivered")
 };
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::base::budget::Budget;
 use crate::base::id::SubscriptionSeq;
 use crate::formats::filter::{self, Payload};
+use crate::model::form_body::Body;
 use crate::model::json_path::Path;
 use crate::model::lane::{self, Places};
 use crate::model::subscription::{NewSubscription, Routed};
@@ -40,10 +41,10 @@ impl Matches {
     /// Finds them; events have an id each.
     pub fn find<'e>(
         among: Arc<TenantRoutes>,
-        events: impl Iterator<Item = (&'e str, Routed<'e>, &'e [u8])>,
+        events: impl Iterator<Item = (&'e str, Routed<'e>, Body<'e>)>,
     ) -> Result<Self> {
-        let matches = events.map(|(id, event, payload)| {
-            Ok((id.to_owned(), matching(&among, event, || Ok(Cow::Borrowed(payload)))?))
+        let matches = events.map(|(id, event, body)| {
+            Ok((id.to_owned(), matching(&among, event, || Ok(body.json_view()))?))
         });
         let by_event = matches.collect::<Result<_>>()?;
         Ok(Self { among, by_event })
@@ -54,14 +55,14 @@ impl Matches {
     pub fn ahead<'e>(
         routes: &SharedRoutes,
         budget: &Budget,
-        events: impl Iterator<Item = (&'e str, Routed<'e>, &'e [u8])> + Clone,
+        events: impl Iterator<Item = (&'e str, Routed<'e>, Body<'e>)> + Clone,
     ) -> Option<Arc<Self>> {
         let (_, first, _) = events.clone().next()?;
         let among = routes.of(first.tenant)?;
         if !among.facts().reads_payload {
             return None;
         }
-        let largest = events.clone().map(|(_, _, payload)| payload.len()).max()?;
+        let largest = events.clone().map(|(_, _, body)| body.bytes.len()).max()?;
         let _share = budget.try_take(largest.saturating_mul(READ_FACTOR))?;
         Self::find(among, events).ok().map(Arc::new)
     }

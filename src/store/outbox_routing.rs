@@ -72,7 +72,7 @@ pub fn routed(new: &NewEvent) -> Routed<'_> {
 
 /// Finds the subscriptions that match an event, and when its deliveries are due.
 pub(super) fn plan(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<RoutingPlan> {
-    let matching = subscriptions::matching(tx, &new.id, routed(new), &new.payload)?;
+    let matching = subscriptions::matching(tx, &new.id, routed(new), new.body())?;
     let fence = meta::cached_fence(tx)?;
     let route = Route {
         due_at: new.not_before.map_or(now, |not_before| not_before.max(now)),

@@ -1,19 +1,19 @@
 //! Table `providers`: who posts webhooks to us.
 
 use crate::privacy::policy::Pii;
-use crate::signatures::provider::{NewProvider, Provider};
+use crate::signatures::provider::{NewProvider, Provider, SchemeSettings};
 use crate::store::column::{Json, Millis};
 use crate::store::credentials::{self, Owner};
 use crate::store::prelude::*;
 
 columns! {
     fn provider() -> Provider = "providers" [
-        seq, id, tenant, name, scheme as Json(scheme), body_bytes_max, tolerance_ms as Millis(tolerance), created_at,
+        seq, id, tenant, name, scheme as Json(SchemeSettings { scheme, repeats }), body_bytes_max, tolerance_ms as Millis(tolerance), created_at,
         updated_at, public_url, pii, replay_window_ms as Millis(replay_window), ordering_key
     ] {
         seq,
         new: NewProvider {
-            id, tenant, name, scheme, public_url, pii, body_bytes_max, tolerance, replay_window,
+            id, tenant, name, scheme, repeats, public_url, pii, body_bytes_max, tolerance, replay_window,
             ordering_key: Json::optional(ordering_key),
         },
         created_at, updated_at
@@ -36,7 +36,7 @@ const DELETE: &str =
 /// Stores a provider; `None` when its name is taken.
 pub fn insert(tx: &WriteTx<'_>, new: &NewProvider, now: Timestamp) -> Result<Option<i64>> {
     let inserted = insert!(tx, "providers" of new {
-        id, tenant, name, scheme: Json(&new.scheme), public_url, pii, body_bytes_max, tolerance_ms: Millis(new.tolerance),
+        id, tenant, name, scheme: Json(new.scheme_settings()), public_url, pii, body_bytes_max, tolerance_ms: Millis(new.tolerance),
         replay_window_ms: Millis(new.replay_window), ordering_key: new.ordering_key.as_ref().map(Json), created_at: now,
         updated_at: now
     } "ON CONFLICT DO NOTHING")?;
@@ -54,7 +54,7 @@ pub fn policies(tx: &ReadTx<'_>, tenant: &str) -> Result<Vec<(String, Pii)>> {
 pub fn update(tx: &WriteTx<'_>, changed: &Provider, now: Timestamp) -> Result<()> {
     let new = &changed.new;
     let updated = update!(tx, "providers" of new {
-        scheme: Json(&new.scheme), public_url, pii, body_bytes_max, tolerance_ms: Millis(new.tolerance),
+        scheme: Json(new.scheme_settings()), public_url, pii, body_bytes_max, tolerance_ms: Millis(new.tolerance),
         replay_window_ms: Millis(new.replay_window), ordering_key: new.ordering_key.as_ref().map(Json), updated_at: now
     } "WHERE seq = ? AND deleted_at IS NULL", [changed.seq])?;
     tx.providers_changed(&new.tenant);

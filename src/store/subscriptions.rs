@@ -1,11 +1,11 @@
 //! Table `subscriptions`: which events are delivered, and where.
 
-use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::base::clock::millis;
 use crate::model::failure::{Streak, UNSEEN_AFTER};
+use crate::model::form_body::Body;
 use crate::model::format::Filter;
 use crate::model::health_probe::Health;
 use crate::model::hold::HoldReason;
@@ -353,10 +353,10 @@ pub(super) fn matching(
     tx: &WriteTx<'_>,
     id: &str,
     event: Routed<'_>,
-    payload: &[u8],
+    body: Body<'_>,
 ) -> Result<Vec<MatchedSubscription>> {
     let among = routes(tx)?.of(event.tenant);
-    let payload = || Ok(Cow::Borrowed(payload));
+    let payload = || Ok(body.json_view());
     match tx.matches().borrow().as_ref() {
         Some(found) => found.now(&among, id, event, payload),
         None => matching::matching(&among, event, payload),

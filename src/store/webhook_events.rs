@@ -126,7 +126,7 @@ pub fn insert(
     {
         return Ok(again);
     }
-    let matching = subscriptions::matching(tx, &new.id, routed(new), &new.payload)?;
+    let matching = subscriptions::matching(tx, &new.id, routed(new), new.body())?;
     let open = u32::try_from(matching.len()).unwrap_or(u32::MAX);
     let unwanted = matching.is_empty();
     let status = if unwanted { Status::Skipped } else { Status::Received };
@@ -172,7 +172,10 @@ pub fn routed(new: &NewWebhookEvent) -> Routed<'_> {
 /// Whether the deliveries are in doubt. Parses the body's time only while events are held for review.
 fn is_in_doubt(fence: Fence, new: &NewWebhookEvent) -> bool {
     fence.window.is_some()
-        && fence.is_in_doubt(in_doubt::happened_at(&new.headers, &new.payload), new.received_at)
+        && fence.is_in_doubt(
+            in_doubt::happened_at(&new.headers, &new.body().json_view()),
+            new.received_at,
+        )
 }
 
 /// Whether a webhook event with this tenant, provider and provider's id exists, or was archived.

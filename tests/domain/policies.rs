@@ -142,6 +142,43 @@ fn forms_and_texts_are_searched_in_their_own_way() {
 }
 
 #[test]
+fn json_in_a_form_is_searched_where_other_readers_see_it() {
+    for (rules, form, expected) in [
+        (
+            "mask $.a",
+            "payload=%7B%22a%22%3A%22xyz%22%7D",
+            "payload=%7B%22a%22%3A%22%2A%2A%2A%22%7D",
+        ),
+        ("seal $.a", r#"payload={"a":"x+%C3%A4","b":1}"#, r#"payload={"a":<"x+%C3%A4">,"b":1}"#),
+        (
+            "seal $.a",
+            "p=%7B%22a%22:%22x%22%2C%22b%22:1%7D",
+            "p=%7B%22a%22:<%22x%22>%2C%22b%22:1%7D",
+        ),
+        ("seal $.a", "p={\"a\":{\"b\":[1,+2]}}", "p={\"a\":<{\"b\":[1,+2]}>}"),
+        ("drop $.a", "p={\"a\":1,%22b%22:2}", "p={%22b%22:2}"),
+        ("drop $.*", "p={\"a\":1}", "p="),
+        // With a second field, the path begins with the name of the field.
+        ("drop $.a; drop $.p.b", "p={\"a\":1,\"b\":2}&q=1", "p={\"a\":1}&q=1"),
+        // A rule for the whole field counts before those for what is in it.
+        ("seal $.p", "p={\"a\":1}", "p=<{\"a\":1}>"),
+        ("allow $.p; seal $.*", "p={\"a\":1}&q=1", "p={\"a\":1}&q=<1>"),
+        ("mask $.p email", "p={\"a\":\"j@x.org\"}", "p={\"a\":%22%2A%2A%2A%40x%2Eorg%22}"),
+        (
+            "mask email",
+            "p=[\"j@x.org\"]&q=j@x.org",
+            "p=[%22%2A%2A%2A%40x%2Eorg%22]&q=%2A%2A%2A%40x%2Eorg",
+        ),
+    ] {
+        assert_eq!(stored(&policy(rules), FORM, form).as_deref(), Ok(expected), "{rules} {form}");
+    }
+    let refused = stored(&policy("reject email"), FORM, "p={\"a\":\"j@x.org\"}").unwrap_err();
+    assert!(refused.ends_with("$.a"), "{refused}");
+    let refused = stored(&policy("reject email"), FORM, "p={\"a\":\"j@x.org\"}&q=1").unwrap_err();
+    assert!(refused.ends_with("$.p.a"), "{refused}");
+}
+
+#[test]
 fn a_rejection_names_the_rule_and_the_path_and_never_the_value() {
     let rules = policy("drop $.x; reject $..iban; reject email");
     let refused = stored(&rules, JSON, r#"{"a":[{"b c":{"iban":"secret"}}]}"#).unwrap_err();

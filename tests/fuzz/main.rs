@@ -292,7 +292,7 @@ fn no_request_breaks_a_scheme_and_a_changed_body_is_refused() {
         let verified = scheme.verify(&[secret], &incoming, now, tolerance);
         let covers = !loose.contains(&scheme.kind()) && made.is_some();
         assert!(!covers || body == original || verified.is_err(), "{scheme:?} {headers:?}");
-        let _answers = (scheme.greeting(&incoming), scheme.challenge(&incoming));
+        let _answers = (scheme.greeting(&incoming), scheme.challenge(&incoming, secret.as_bytes()));
         let _reads = (scheme.nonce(&incoming), scheme.confirmation(&incoming));
         let _url = scheme.certificate_url(&incoming);
         assert!(scheme.kept(&headers).iter().all(|(_, value)| !value.contains(secret)));

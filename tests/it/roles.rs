@@ -10,7 +10,7 @@ use crate::rig::prelude::*;
 const TABLE: &[(&str, &str)] = &[
     (
         "......",
-        "POST /confirm/{token}, POST /in/{provider}, POST /in/{tenant}/{provider}, GET /livez, \
+        "POST /confirm/{token}, GET /in/{provider}, POST /in/{provider}, GET /in/{tenant}/{provider}, POST /in/{tenant}/{provider}, GET /livez, \
          GET /openapi.json, GET /readyz",
     ),
     ("1.3...", "POST /v1/events, POST /v1/processed-events"),

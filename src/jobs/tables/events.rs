@@ -12,6 +12,7 @@ use crate::jobs::tables::expunged;
 use crate::jobs::{Action, Batch, Cursor, Filter, Item, Kind, MAX_BATCH, NewJob};
 use crate::model::delivery::State;
 use crate::model::event::Event;
+use crate::model::form_body::Body;
 use crate::model::outcome::AttemptClass;
 use crate::model::subscription::{Routed, Subscription};
 use crate::store::deliveries::{OrderedBy, Origin, Route};
@@ -287,7 +288,7 @@ impl Search<'_> {
         with_stored(self.tx, origin, |event| {
             let mut read = None;
             for live in missing {
-                let payload = || payload(self.tx, origin);
+                let payload = || payload(self.tx, origin, event.content_type);
                 if matching::wants(&live.new, event.routed, &mut read, payload)? {
                     actions.push(((event.order_at, i64::MAX), Action::Create(origin, live.seq)));
                 }
@@ -319,6 +320,7 @@ impl EventDelivery {
 /// What routing needs of a stored event.
 struct StoredEvent<'e> {
     routed: Routed<'e>,
+    content_type: &'e str,
     order_at: Timestamp,
     not_before: Option<Timestamp>,
 }
@@ -333,22 +335,28 @@ fn with_stored<T>(
         Origin::Outbox(seq) => outbox_lists::by_seq(tx, seq)?.map(|Event { new, .. }| {
             let (routed, not_before) = (outbox_routing::routed(&new), new.not_before);
             let order_at = new.occurred_at.unwrap_or(new.received_at);
-            run(StoredEvent { routed, order_at, not_before })
+            run(StoredEvent { routed, content_type: &new.content_type, order_at, not_before })
         }),
         Origin::WebhookEvent(seq) => webhook_events::by_seq(tx, seq)?.map(|found| {
             let (routed, order_at) = (webhook_events::routed(&found.new), found.new.received_at);
-            run(StoredEvent { routed, order_at, not_before: None })
+            let content_type = &found.new.content_type;
+            run(StoredEvent { routed, content_type, order_at, not_before: None })
         }),
     };
     done.transpose()
 }
 
-/// The payload of a stored event.
-fn payload(tx: &ReadTx<'_>, origin: Origin) -> Result<Cow<'static, [u8]>> {
+/// The payload of a stored event, as filters read it.
+fn payload(tx: &ReadTx<'_>, origin: Origin, content_type: &str) -> Result<Cow<'static, [u8]>> {
     let (sql, seq) = origin.choose(PAYLOAD, WEBHOOK_PAYLOAD);
     let fetch = |row: &Row<'_>| payloads::fetch(tx, row.get_ref(0)?, row.get(1)?);
     let found = tx.first(sql, [seq], fetch)?;
-    found.map(Cow::Owned).ok_or(Error::Changed("the event"))
+    let bytes = found.ok_or(Error::Changed("the event"))?;
+    let view = match (Body { content_type, bytes: &bytes }).json_view() {
+        Cow::Owned(view) => Some(view),
+        Cow::Borrowed(_) => None,
+    };
+    Ok(Cow::Owned(view.unwrap_or(bytes)))
 }
 
 /// Creates the delivery of a stored event for a subscription, at its regular place in the lane. Returns it.
@@ -365,7 +373,9 @@ pub(super) fn create(
     let existing = tx.rows(sql, (seq, nothing, nothing), event_delivery)?;
     let route = subscriptions::routes(tx)?.get(subscription).ok_or(CHANGED)?;
     let created = with_stored(tx, origin, |event| {
-        let matched = matching::matched(&route, event.routed, &mut None, || payload(tx, origin))?;
+        let matched = matching::matched(&route, event.routed, &mut None, || {
+            payload(tx, origin, event.content_type)
+        })?;
         let matching: Vec<_> = matched.into_iter().collect();
         if matching.is_empty() || existing.iter().any(|found| found.subscription == subscription) {
             return Err(CHANGED);

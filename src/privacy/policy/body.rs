@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
+use crate::model::form_body::{self, FieldSpans};
 use crate::model::json::{Cursor, Kind, MAX_DEPTH, quoted, unescaped};
 use crate::model::json_path::{MatchState, Path, Step};
 use crate::model::sealed::Form;
@@ -249,17 +250,31 @@ impl Walk<'_, '_, '_> {
     }
 }
 
-/// Applies a policy to the fields of a form, which paths address like members: `$.name`.
+/// Applies a policy to the fields of a form. Paths address what other readers see, the form's JSON view: a field like a
+/// member (`$.name`), and the members of JSON in a field (`$.name.mail`, or `$.mail` if the form has only that field).
 fn apply_to_form(run: &mut PolicyRun<'_>, text: &str) -> Result<(), Refused> {
-    for Field { name, value } in fields(text) {
-        let decode = |span: &Range<usize>| decoded(text.get(span.clone()).unwrap_or_default());
-        let (called, holds) = (decode(&name)?, decode(&value)?);
+    let is_only = is_only_field(text);
+    for FieldSpans { name, value } in form_body::fields(text.as_bytes()) {
+        let called = decoded(text, &name)?;
+        let holds = decoded(text, &value)?;
         let level = run.policy.step(&run.policy.level(), Step::Name(&called));
         let Some(level) = run.policy.arrive(&level) else { continue };
         // A name that contains personal data must not be shown in a path.
         let byte = || format!("byte {}", name.start);
         let of_name = run.detected(&called, &level, byte)?;
         let is_plain = of_name.is_none();
+        edit_field(run, name.clone(), of_name);
+        if level.acting.is_none() && form_body::is_structured(holds.as_bytes()) {
+            let level = if is_only { run.policy.level().joined(&level) } else { level };
+            let above = (!is_only && is_plain).then_some(called.as_str());
+            apply_to_json_field(
+                run,
+                &level,
+                above,
+                JsonField { form: text, span: value, json: &holds },
+            )?;
+            continue;
+        }
         let path = || {
             if is_plain { shown(&[PathStep::Name(Cow::Borrowed(&called))]) } else { byte() }
         };
@@ -268,46 +283,76 @@ fn apply_to_form(run: &mut PolicyRun<'_>, text: &str) -> Result<(), Refused> {
             Some(rule) => Some(run.named(rule, &holds, path)?),
             None => run.detected(&holds, &level, path)?,
         };
-        edit_field(run, name.clone(), of_name);
         edit_field(run, value, of_value);
     }
     Ok(())
 }
 
+/// Whether a form has one field at most.
+fn is_only_field(form: &str) -> bool {
+    form_body::fields(form.as_bytes()).nth(1).is_none()
+}
+
+/// JSON that is the value of a field.
+struct JsonField<'t> {
+    form: &'t str,
+    /// The position of the value in the form.
+    span: Range<usize>,
+    /// The value, decoded.
+    json: &'t str,
+}
+
+/// Applies a policy to JSON in a field; `above` is the field's name, if it is a part of paths. The edits are translated to
+/// the bytes of the form, so that all others stay as they came.
+fn apply_to_json_field(
+    run: &mut PolicyRun<'_>,
+    level: &Level,
+    above: Option<&str>,
+    field: JsonField<'_>,
+) -> Result<(), Refused> {
+    let JsonField { form, span, json } = field;
+    let Some(cursor) = Cursor::of(json.as_bytes()) else { return Err(Refused::Unreadable) };
+    let mut inner = PolicyRun { edits: Vec::new(), findings: Vec::new(), ..*run };
+    let trail = above.map(|name| PathStep::Name(Cow::Borrowed(name))).into_iter().collect();
+    let mut walk = Walk { run: &mut inner, cursor, trail };
+    let fate = walk.value(level)?;
+    let PolicyRun { edits, findings, .. } = inner;
+    run.findings.extend(findings);
+    if fate == Fate::Dropped {
+        run.edit(span, With::Text(String::new()));
+        return Ok(());
+    }
+    let encoded = form.get(span.clone()).unwrap_or_default();
+    let ends: Vec<usize> = edits.iter().flat_map(|edit| [edit.span.start, edit.span.end]).collect();
+    let mut ends = form_body::encoded_positions(encoded.as_bytes(), ends);
+    for Edit { with, .. } in edits {
+        let (Some(start), Some(end)) = (ends.next(), ends.next()) else { break };
+        let with = match with {
+            With::Text(text) => With::Text(percent_encoded(&text)),
+            // The quotes of the token are part of the JSON, and go away when it is opened.
+            With::Seal(form) => With::Seal(form),
+        };
+        run.edit(span.start + start..span.start + end, with);
+    }
+    Ok(())
+}
+
+fn percent_encoded(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
 fn edit_field(run: &mut PolicyRun<'_>, span: Range<usize>, verdict: Option<Verdict>) {
-    let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
     match verdict {
         None => {}
         Some(Verdict::Drop) => run.edit(span, With::Text(String::new())),
         Some(Verdict::Seal) => run.edit(span, With::Seal(Form::Part)),
-        Some(Verdict::Text(text)) => run.edit(span, With::Text(encoded(&text))),
+        Some(Verdict::Text(text)) => run.edit(span, With::Text(percent_encoded(&text))),
     }
 }
 
-/// The spans of a field's name and value; a field without `=` is a value without a name.
-struct Field {
-    name: Range<usize>,
-    value: Range<usize>,
-}
-
-fn fields(text: &str) -> impl Iterator<Item = Field> {
-    let mut at = 0;
-    text.split('&').map(move |field| {
-        let (start, end) = (at, at + field.len());
-        at = end + 1;
-        match field.split_once('=') {
-            None => Field { name: start..start, value: start..end },
-            Some((name, value)) => {
-                Field { name: start..start + name.len(), value: end - value.len()..end }
-            }
-        }
-    })
-}
-
-fn decoded(text: &str) -> Result<String, Refused> {
-    let spaced = text.replace('+', " ");
-    let decoded = percent_decode_str(&spaced).decode_utf8();
-    decoded.map(Cow::into_owned).map_err(|_not_text| Refused::Unreadable)
+fn decoded(form: &str, span: &Range<usize>) -> Result<String, Refused> {
+    let text = form.get(span.clone()).unwrap_or_default();
+    String::from_utf8(form_body::decoded(text.as_bytes())).map_err(|_not_text| Refused::Unreadable)
 }
 
 /// Applies a policy to a text, replacing each finding of its detectors.
@@ -325,10 +370,19 @@ fn text_at(path: &Path, shape: Shape, text: &str) -> Option<String> {
     let found = match shape {
         Shape::Json => first(&mut Cursor::of(text.as_bytes())?, path, MatchState::START, 0)
             .map(Cow::into_owned),
-        Shape::Form => fields(text).find_map(|Field { name, value }| {
-            let reached = path.step(MatchState::START, Step::Name(&decoded(text.get(name)?).ok()?));
-            path.is_at(reached).then(|| decoded(text.get(value)?).ok())?
-        }),
+        Shape::Form => {
+            let is_only = is_only_field(text);
+            form_body::fields(text.as_bytes()).find_map(|FieldSpans { name, value }| {
+                let reached = path.step(MatchState::START, Step::Name(&decoded(text, &name).ok()?));
+                let holds = decoded(text, &value).ok()?;
+                if !path.is_at(reached) && form_body::is_structured(holds.as_bytes()) {
+                    let from = if is_only { MatchState::START } else { reached };
+                    let mut cursor = Cursor::of(holds.as_bytes())?;
+                    return first(&mut cursor, path, from, 0).map(Cow::into_owned);
+                }
+                path.is_at(reached).then_some(holds)
+            })
+        }
         Shape::Text | Shape::Bytes => None,
     };
     found.filter(|name| !name.is_empty())

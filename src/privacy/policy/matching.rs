@@ -61,6 +61,13 @@ pub(super) struct Level {
     pub(super) depth: usize,
 }
 
+impl Level {
+    /// This state, with the rules that are in force at another value besides.
+    pub(super) fn joined(self, other: &Self) -> Self {
+        Self { inside: self.inside | other.inside, ..self }
+    }
+}
+
 impl Policy {
     /// The matches of detectors in a text, by the rules without a path.
     pub(super) fn find_in(&self, text: &str) -> Vec<Match> {
