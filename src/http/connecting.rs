@@ -167,10 +167,10 @@ mod tests {
         let listener = listening();
         let live = listener.local_addr().unwrap();
         let reached = Reached::default();
-        let begun = Clock::machine().monotonic();
+        let clock = Clock::machine();
         let stream = connect("erp:80", &[dead, live], &reached, LONG).unwrap();
         assert_eq!(stream.peer_addr().unwrap(), live);
-        assert!(Clock::machine().monotonic().saturating_sub(begun) < LONG / 2);
+        assert!(clock.monotonic() < LONG / 2);
     }
 
     #[test]

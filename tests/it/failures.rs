@@ -825,6 +825,7 @@ fn every_test_that_the_page_names_is_there() {
         include_str!("fairness.rs"),
         include_str!("health_probes.rs"),
         include_str!("offline.rs"),
+        include_str!("outgoing.rs"),
         include_str!("past_holds.rs"),
         include_str!("../fault/offline.rs"),
         include_str!("../fault/crash_loop.rs"),
