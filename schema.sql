@@ -258,8 +258,8 @@ CREATE TABLE past_holds (
 
 CREATE INDEX past_holds_of ON past_holds (subscription_seq, reason);
 
--- Secrets and what else opens a door, each version a row. `sealed` is AES-256-GCM under a data key, wrapped by the master key, which is not
--- in this file. A subscription has one in force to sign with, at most one to log on with (bearer, basic, api_key,
+-- Secrets and what else opens a door, each version a row. `sealed` is AES-256-GCM under a data key of its own, which is
+-- wrapped by the master key. That one is not in this file. A subscription has one in force to sign with, at most one to log on with (bearer, basic, api_key,
 -- oauth2), and at most one client certificate.
 CREATE TABLE credentials (
   seq              INTEGER PRIMARY KEY AUTOINCREMENT,
