@@ -87,10 +87,11 @@ impl Call {
     /// Fails with 400 that names line and column, or with 422 if a value cannot be used or is out of a limit that the
     /// document states.
     pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
-        check_depth(&self.request.body)?;
-        let read = serde_json::from_slice(&self.request.body).map_err(|error| misread(&error));
+        let body = json::without_mark(&self.request.body);
+        check_depth(body)?;
+        let read = serde_json::from_slice(body).map_err(|error| misread(&error));
         if !matches!(&read, Err(problem) if problem.status() == 400) {
-            self.limits.check(self.doc, &self.request.body)?;
+            self.limits.check(self.doc, body)?;
         }
         read.map(|Object(body)| body)
     }

@@ -9,6 +9,7 @@ use crate::base::words;
 use crate::event_types::infer::{MAX_SAMPLES, Samples};
 use crate::event_types::json_schema::Schema;
 use crate::event_types::{EventType, OnInvalid, store};
+use crate::model::json::Json;
 use crate::model::operational::Kind;
 
 /// Characters of a description at most.
@@ -66,9 +67,9 @@ struct EventTypeForm {
     #[serde(default)]
     description: Is<Text<0, MAX_DESCRIPTION_CHARS>>,
     /// JSON Schema 2020-12: an object, true or false.
-    schema: Is<AnyValue, Value>,
+    schema: Is<AnyValue, Json>,
     /// A payload that fits the schema.
-    example: Option<Is<AnyValue, Value>>,
+    example: Option<Is<AnyValue, Json>>,
     /// What becomes of an event that does not fit; `reject` if absent.
     #[serde(default, deserialize_with = "words::optional")]
     on_invalid: Option<OnInvalid>,

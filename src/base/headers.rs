@@ -12,7 +12,7 @@ pub const BOX: &str = "oncebox-box";
 type Mask = Option<fn(&str) -> String>;
 
 /// Header fields that Oncebox writes into deliveries. Nobody else may set them.
-pub const OWN_FIELDS: [(&str, Mask); 9] = [
+pub const OWN_FIELDS: [(&str, Mask); 10] = [
     ("content-type", None),
     ("webhook-id", None),
     ("webhook-timestamp", None),
@@ -20,6 +20,7 @@ pub const OWN_FIELDS: [(&str, Mask); 9] = [
     ("webhook-signature", Some(|_| "v1,***".to_owned())),
     ("x-idempotency-key", None),
     ("traceparent", None),
+    ("tracestate", None),
     (CONFIRM_URL, Some(|url| format!("{}/***", url.rsplit_once('/').map_or("", |(base, _)| base)))),
     (CUSTOM_DATA, None),
     (BOX, None),

@@ -199,7 +199,8 @@ impl SqlRow {
     fn check_texts(&self) -> Result<(), Defect> {
         for (column, bytes) in Column::ALL.iter().zip(&self.texts) {
             let Some(bytes) = bytes else { continue };
-            let text = std::str::from_utf8(bytes).map_err(|error| {
+            let json = json::without_mark(bytes);
+            let text = std::str::from_utf8(json).map_err(|error| {
                 let reason = format!(
                     "{column} is not UTF-8 from byte {} on (hex {:?})",
                     error.valid_up_to(),

@@ -223,7 +223,9 @@ fn json_problem(new: &NewEvent) -> Option<String> {
     if !json::is_shallow(&new.payload) {
         return Some(format!("is nested deeper than {}", json::MAX_DEPTH));
     }
-    let error = serde_json::from_slice::<&serde_json::value::RawValue>(&new.payload).err()?;
+    let error =
+        serde_json::from_slice::<&serde_json::value::RawValue>(json::without_mark(&new.payload))
+            .err()?;
     Some(format!("is not JSON ({error}); name its content_type if it is something else"))
 }
 

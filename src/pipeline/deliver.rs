@@ -723,7 +723,8 @@ fn external_call(outgoing: &OutgoingRequest, destination: &Destination) -> Optio
         ..Key::default()
     };
     let at_path = |path: &str| {
-        filter::first_text(&Path::parse(path).ok()?, &Payload::read(&outgoing.payload))
+        // What cannot be read was a dead letter when it came; a person has sent it all the same.
+        filter::first_text(&Path::parse(path).ok()?, &Payload::read(&outgoing.payload)).ok()?
     };
     let (entity, entity_key) = if kind == CallKey::Event {
         (outgoing.delivery.0, outgoing.event_id.clone())

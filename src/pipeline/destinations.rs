@@ -66,6 +66,7 @@ impl Destination {
     ) -> Vec<(String, String)> {
         let signature = self.access.signatures(&outgoing.webhook_id, at, &outgoing.payload);
         let mut headers = outgoing.standard_fields(at, span, signature);
+        headers.extend(outgoing.trace_state().map(|state| ("tracestate".to_owned(), state)));
         let data = outgoing.order.custom_data.as_deref();
         if let Some(data) = data.filter(|data| !data.is_empty() && is_custom_data(data)) {
             headers.push((CUSTOM_DATA.to_owned(), data.to_owned()));

@@ -4,7 +4,7 @@ use crate::base::budget::{Budget, Share};
 use crate::base::fair::Semaphore;
 use crate::base::headers::Headers;
 use crate::base::id;
-use crate::formats::filter::{self, Payload};
+use crate::formats::filter::{self, Payload, Unknown};
 use crate::model::event;
 use crate::model::history::Subject;
 use crate::model::provider::{KeyPlace, MAX_KEY_CHARS};
@@ -56,6 +56,8 @@ pub enum Received {
     Reused,
     /// Correctly signed, but it cannot be used.
     Unusable(Unusable),
+    /// Correctly signed, but the provider's ordering key cannot be read in it.
+    Unordered(Unknown),
     /// Correctly signed, but its time is too far from ours, and our clock may be wrong.
     ClockSuspect,
     /// The provider's policy on personal data refuses it: the rule and the field.
@@ -90,7 +92,9 @@ impl Received {
                 return;
             }
             Self::Greeted(_) => return,
-            Self::Refused(_) | Self::Reused | Self::Unusable(_) => &counts.webhooks_refused,
+            Self::Refused(_) | Self::Reused | Self::Unusable(_) | Self::Unordered(_) => {
+                &counts.webhooks_refused
+            }
             Self::ClockSuspect | Self::Unfetched(_) | Self::Saturated => &counts.webhooks_deferred,
             Self::Unwanted(_) => &counts.webhooks_unwanted,
             Self::Failed(_) => &counts.webhooks_failed,
@@ -171,7 +175,10 @@ impl Receive {
             let ids = found.items.iter().map(|item| item.identity.event_id.as_str());
             self.confirm((&provider.tenant, provider.name.as_str()), &url, ids)?;
         }
-        let headers = scheme.kept(incoming.headers);
+        let mut headers = scheme.kept(incoming.headers);
+        for (name, value) in event::trace_fields(|name| incoming.headers.get(name)) {
+            headers.push((name.to_owned(), value.to_owned()));
+        }
         let share = found.is_batch.then(|| self.share(provider, &found.items, &headers));
         let share = share.transpose()?;
         let batch_id = found.is_batch.then(|| id::uuid7(wall, &*self.draw));
@@ -196,14 +203,15 @@ impl Receive {
                 sealed: Sealed::default(),
                 ordering_key: None,
             };
-            let key = |payload: &[u8]| {
-                ordering_key(provider.ordering_key.as_ref()?, incoming.headers, payload)
+            let key = |payload: &[u8]| match &provider.ordering_key {
+                Some(place) => ordering_key(place, incoming.headers, payload),
+                None => Ok(None),
             };
-            event.ordering_key = key(&event.payload);
+            event.ordering_key = key(&event.payload).map_err(Received::Unordered)?;
             if let Some(policy) = provider.pii.rules() {
                 let admitted = self.privacy.admit_webhook(policy, &mut event, &mut fresh);
                 admitted.map_err(not_admitted)?;
-                let stored = key(&event.payload);
+                let stored = key(&event.payload).map_err(Received::Unordered)?;
                 self.privacy.protect_key(policy, &mut event, stored);
             }
             event.ordering_key = event.ordering_key.map(|key| {
@@ -343,13 +351,17 @@ impl Receive {
     }
 }
 
-/// The ordering key in a webhook, unless it is empty.
-fn ordering_key(place: &KeyPlace, headers: &Headers, payload: &[u8]) -> Option<String> {
+/// The ordering key in a webhook, unless it is empty. A webhook without its key could overtake others of the same key.
+fn ordering_key(
+    place: &KeyPlace,
+    headers: &Headers,
+    payload: &[u8],
+) -> core::result::Result<Option<String>, Unknown> {
     let found = match place {
-        KeyPlace::Path(path) => filter::first_text(path, &Payload::read(payload)),
+        KeyPlace::Path(path) => filter::first_text(path, &Payload::read(payload))?,
         KeyPlace::Header(name) => headers.get(name.as_str()).map(|text| text.trim().to_owned()),
     };
-    found.filter(|key| !key.is_empty())
+    Ok(found.filter(|key| !key.is_empty()))
 }
 
 /// How to recognize this request if it is sent again under another id. A batch needs nothing: the ids of its items are
