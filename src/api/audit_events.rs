@@ -121,7 +121,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         filter.resources = Some(resources_of(api, call, kind.as_deref(), &id)?);
     }
     let found = everywhere(api, call, page.newest(&call.tenant), &filter)?;
-    Ok(page_found(&found, |event| value(AuditEventAnswer::new(event))))
+    Ok(page_found(&found, AuditEventAnswer::new))
 }
 
 /// The events of an aggregate and their deliveries, wherever they are, until there are enough; as JSON.

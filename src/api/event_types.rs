@@ -186,9 +186,10 @@ fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         let before = store::by_name(tx, &tenant, &new.name)?;
         store::put(tx, &tenant, &new, now)?;
         let after = store::by_name(tx, &tenant, &new.name)?.or_not_found("event type")?;
+        let after = exact(&after);
         Ok(match before {
             None => Change::made("event_type", &new.name, &after),
-            Some(before) => Change::changed("event_type", &new.name, &before, &after),
+            Some(before) => Change::changed("event_type", &new.name, &exact(&before), &after),
         })
     })
 }
@@ -199,6 +200,6 @@ fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     change(api, call, move |tx| {
         let before = store::by_name(tx, &tenant, &name)?.or_not_found("event type")?;
         store::delete(tx, &tenant, &name)?;
-        Ok(Change::gone("event_type", &name, &before))
+        Ok(Change::gone("event_type", &name, &exact(&before)))
     })
 }

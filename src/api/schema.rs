@@ -84,14 +84,16 @@ pub(super) fn bare<S, T>(value: Option<Is<S, T>>) -> Option<T> {
     value.map(|Is(value, _)| value)
 }
 
-/// Serializes an answer.
+/// Serializes an answer. Serializing into memory cannot fail.
 pub(super) fn value(answer: impl Serialize) -> Value {
-    let rounded = serde_json::to_value(&answer);
-    // A number like `1e400` is no number of this type, and is shown as a text.
-    rounded.unwrap_or_else(|_error| {
-        let json = serde_json::to_vec(&answer).unwrap_or_default();
-        carried::read_to_show(&json).unwrap_or_default()
-    })
+    serde_json::to_value(answer).unwrap_or_default()
+}
+
+/// Serializes an answer with numbers that somebody has written, such as those of a filter: an answer to a change has them
+/// with all digits. Takes longer than [`value`].
+pub(super) fn exact(answer: impl Serialize) -> Value {
+    let json = serde_json::to_vec(&answer).unwrap_or_default();
+    carried::read(&json).unwrap_or_default()
 }
 
 /// A page of a list.

@@ -61,7 +61,7 @@ impl Fields for Value {
 pub(super) fn visible(mut answer: Value) -> Value {
     match &mut answer {
         Value::String(text) if text.contains(is_hidden) && !carried::is_number(text) => {
-            *text = shown(text)
+            *text = shown(text);
         }
         Value::Array(items) => items.iter_mut().for_each(|item| *item = visible(item.take())),
         Value::Object(fields) => {

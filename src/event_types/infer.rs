@@ -156,10 +156,9 @@ impl Look<'_> {
         let name = match value {
             Json::Null => "null",
             Json::Bool(_) => "boolean",
-            Json::Whole(_) => "integer",
             // `1.0` is a whole number for a schema, and a sign that others are not.
             Json::Number(text) if text.contains(['.', 'e', 'E']) => "number",
-            Json::Number(_) => "integer",
+            Json::Whole(_) | Json::Number(_) => "integer",
             Json::Text(text) => {
                 shape.add_text(text);
                 "string"

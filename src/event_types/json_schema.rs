@@ -15,7 +15,7 @@ use crate::model::sealed;
 
 /// Bytes of a schema at most.
 pub const MAX_SCHEMA_BYTES: usize = 64 * 1024;
-/// Bytes of a payload that is checked at most: it is read as a whole, into about ten times its size.
+/// Bytes of a payload that is checked at most: it is read as a whole, see [`Json`].
 const MAX_PAYLOAD_BYTES: usize = 4 << 20;
 /// Schemas within a schema at most.
 const MAX_NODES: usize = 1000;
@@ -307,63 +307,18 @@ impl Compiler {
         depth: usize,
     ) -> Result<Option<Rule>, String> {
         let wrong = |what: &str| format!("{at} must be {what}");
-        let number =
-            || value.is_number().then(|| value.to_string()).ok_or_else(|| wrong("a number"));
-        let count = || {
-            let count = value.with_number(|number| number.count()).flatten();
-            count.ok_or_else(|| wrong("a whole number from 0 on"))
-        };
-        let text = || value.as_str().ok_or_else(|| wrong("a text"));
+        if let Some(rule) = of_values(keyword, value, at)? {
+            return Ok(Some(rule));
+        }
         let depth = depth.saturating_add(1);
         Ok(Some(match keyword {
-            "$schema" if text()?.trim_end_matches('#') == DIALECT => return Ok(None),
-            "$schema" => {
-                return Err(wrong(&format!(
-                    "{DIALECT}, which is the dialect that is checked here"
-                )));
-            }
-            "type" => {
-                let known = ["string", "number", "integer", "boolean", "null", "object", "array"];
-                let types = match value {
-                    Json::Text(one) => vec![one.to_string()],
-                    several => texts(array(several, at)?, at)?,
-                };
-                if types.is_empty() || types.iter().any(|name| !known.contains(&name.as_str())) {
-                    return Err(wrong(&format!("one or more of {}", known.join(", "))));
-                }
-                Rule::Types(types)
-            }
-            "enum" => Rule::Enum(array(value, at)?.iter().map(canonical).collect()),
-            "const" => Rule::Enum(BTreeSet::from([canonical(value)])),
-            "minimum" => Rule::Number(Bound::Least, number()?),
-            "maximum" => Rule::Number(Bound::Most, number()?),
-            "exclusiveMinimum" => Rule::Number(Bound::Above, number()?),
-            "exclusiveMaximum" => Rule::Number(Bound::Below, number()?),
-            "multipleOf" => {
-                let divisor = number()?;
-                if !Decimal::read(&divisor).is_some_and(Decimal::is_divisor) {
-                    return Err(wrong("more than 0, with at most 18 digits"));
-                }
-                Rule::Number(Bound::MultipleOf, divisor)
-            }
-            "minLength" => Rule::Length(Bound::Least, count()?),
-            "maxLength" => Rule::Length(Bound::Most, count()?),
-            "minItems" => Rule::Items(Bound::Least, count()?),
-            "maxItems" => Rule::Items(Bound::Most, count()?),
-            "pattern" => self.pattern(text()?, at)?,
-            "format" if FORMATS.contains(&text()?) => Rule::Format(text()?.to_owned()),
-            "format" if FORMATS_NOTED.contains(&text()?) => return Ok(None),
-            "format" => {
-                let known = [&FORMATS[..], &FORMATS_NOTED].concat().join(", ");
-                return Err(format!("{at} is not a known format; known are {known}"));
-            }
-            "required" => Rule::Required(texts(array(value, at)?, at)?),
+            "pattern" => self.pattern(value.as_str().ok_or_else(|| wrong("a text"))?, at)?,
             "properties" => {
                 let others = all.get("additionalProperties");
                 let mut named = BTreeMap::new();
                 for (name, inner) in object(value, at)?.iter() {
-                    named
-                        .insert(name.to_owned(), self.node(inner, &format!("{at}/{name}"), depth)?);
+                    let inner = self.node(inner, &format!("{at}/{name}"), depth)?;
+                    named.insert(name.to_owned(), inner);
                 }
                 let others = others.map(|node| self.node(node, at, depth)).transpose()?;
                 Rule::Properties { named, others }
@@ -374,11 +329,6 @@ impl Compiler {
                 Rule::Properties { named: BTreeMap::new(), others }
             }
             "items" => Rule::Elements(self.node(value, at, depth)?),
-            "uniqueItems" => match value {
-                Json::Bool(true) => Rule::Unique,
-                Json::Bool(false) => return Ok(None),
-                _ => return Err(wrong("true or false")),
-            },
             "allOf" => Rule::All(self.nodes(value, at, depth)?),
             "anyOf" => Rule::Any(self.nodes(value, at, depth)?),
             "oneOf" => Rule::One(self.nodes(value, at, depth)?),
@@ -391,16 +341,9 @@ impl Compiler {
                 })?;
                 Rule::Ref(name.to_owned())
             }
-            _ if let Some(kind) = annotation(keyword) => {
-                if !kind.is_empty() && type_of(value) != kind {
-                    return Err(wrong(&format!("of the type {kind}")));
-                }
-                return Ok(None);
-            }
             _ => {
-                return Err(format!(
-                    "{at} is a keyword that is not checked here; leave it out. docs/api.md lists those that are"
-                ));
+                check_annotation(keyword, value, at)?;
+                return Ok(None);
             }
         }))
     }
@@ -418,6 +361,86 @@ impl Compiler {
             return Err(format!("{at} must not be empty"));
         }
         schemas.iter().map(|schema| self.node(schema, at, depth)).collect()
+    }
+}
+
+/// The rule of a keyword that has no schemas within it; `None`: it is another keyword, or says nothing.
+fn of_values(keyword: &str, value: &Json, at: &str) -> Result<Option<Rule>, String> {
+    let wrong = |what: &str| format!("{at} must be {what}");
+    let number = || value.is_number().then(|| value.to_string()).ok_or_else(|| wrong("a number"));
+    let count = || {
+        let no_count = || wrong("a whole number from 0 on");
+        value
+            .with_number(|number| number.count().ok_or_else(no_count))
+            .unwrap_or_else(|| Err(no_count()))
+    };
+    Ok(Some(match keyword {
+        "type" => types(value, at)?,
+        "enum" => Rule::Enum(array(value, at)?.iter().map(canonical).collect()),
+        "const" => Rule::Enum(BTreeSet::from([canonical(value)])),
+        "minimum" => Rule::Number(Bound::Least, number()?),
+        "maximum" => Rule::Number(Bound::Most, number()?),
+        "exclusiveMinimum" => Rule::Number(Bound::Above, number()?),
+        "exclusiveMaximum" => Rule::Number(Bound::Below, number()?),
+        "multipleOf" => {
+            let divisor = number()?;
+            if !Decimal::read(&divisor).is_some_and(Decimal::is_divisor) {
+                return Err(wrong("more than 0, with at most 18 digits"));
+            }
+            Rule::Number(Bound::MultipleOf, divisor)
+        }
+        "minLength" => Rule::Length(Bound::Least, count()?),
+        "maxLength" => Rule::Length(Bound::Most, count()?),
+        "minItems" => Rule::Items(Bound::Least, count()?),
+        "maxItems" => Rule::Items(Bound::Most, count()?),
+        "format" => {
+            let name = value.as_str().ok_or_else(|| wrong("a text"))?;
+            if FORMATS.contains(&name) {
+                return Ok(Some(Rule::Format(name.to_owned())));
+            }
+            return Ok(None);
+        }
+        "required" => Rule::Required(texts(array(value, at)?, at)?),
+        "uniqueItems" => match value {
+            Json::Bool(true) => Rule::Unique,
+            Json::Bool(false) => return Ok(None),
+            _ => return Err(wrong("true or false")),
+        },
+        _ => return Ok(None),
+    }))
+}
+
+fn types(value: &Json, at: &str) -> Result<Rule, String> {
+    let known = ["string", "number", "integer", "boolean", "null", "object", "array"];
+    let types = match value {
+        Json::Text(one) => vec![one.to_string()],
+        several => texts(array(several, at)?, at)?,
+    };
+    if types.is_empty() || types.iter().any(|name| !known.contains(&name.as_str())) {
+        return Err(format!("{at} must be one or more of {}", known.join(", ")));
+    }
+    Ok(Rule::Types(types))
+}
+
+/// Checks a keyword that says nothing about whether a value is valid; refuses one that is not known.
+fn check_annotation(keyword: &str, value: &Json, at: &str) -> Result<(), String> {
+    let text = || value.as_str().ok_or_else(|| format!("{at} must be a text"));
+    match (keyword, annotation(keyword)) {
+        ("uniqueItems", _) => Ok(()),
+        ("$schema", _) if text()?.trim_end_matches('#') == DIALECT => Ok(()),
+        ("$schema", _) => {
+            Err(format!("{at} must be {DIALECT}, which is the dialect that is checked here"))
+        }
+        ("format", _) if FORMATS_NOTED.contains(&text()?) => Ok(()),
+        ("format", _) => {
+            let known = [&FORMATS[..], &FORMATS_NOTED].concat().join(", ");
+            Err(format!("{at} is not a known format; known are {known}"))
+        }
+        (_, Some(kind)) if kind.is_empty() || type_of(value) == kind => Ok(()),
+        (_, Some(kind)) => Err(format!("{at} must be of the type {kind}")),
+        (_, None) => Err(format!(
+            "{at} is a keyword that is not checked here; leave it out. docs/api.md lists those that are"
+        )),
     }
 }
 
@@ -741,7 +764,8 @@ impl Run<'_> {
 
 fn is_of(value: &Json, name: &str) -> bool {
     if name == "integer" {
-        return value.with_number(|number| number.is_whole()).unwrap_or(false);
+        let has_fraction = value.with_number(|number| !number.is_whole());
+        return has_fraction == Some(false);
     }
     type_of(value) == name
 }

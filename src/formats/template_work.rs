@@ -84,32 +84,7 @@ pub fn bound(env: &mut Environment<'static>) {
     env.add_test("endingwith", |state: &State<'_, '_>, a: Value, b: Value| {
         both_texts(state, &a, &b, |a, b| a.ends_with(b))
     });
-    env.add_filter(OPERAND, as_float);
-    env.add_test("number", |value: Value| digits(&value).is_some() || value.is_number());
-    env.add_test("float", |value: Value| tests::is_float(&as_float(value)));
-    for name in ["integer", "int"] {
-        env.add_test(name, |value: Value| tests::is_integer(&value));
-    }
-    env.add_test("mapping", |value: Value| value.kind() == ValueKind::Map);
-    for (name, filter) in [
-        ("abs", Value::from_function(filters::abs)),
-        ("float", Value::from_function(filters::float)),
-        ("int", Value::from_function(filters::int)),
-        ("round", Value::from_function(filters::round)),
-    ] {
-        env.add_filter(name, move |state: &mut State<'_, '_>, args: Rest<ValueOrKwargs>| {
-            let args: Vec<Value> = args.into_values().into_iter().map(as_float).collect();
-            filter.call(state, &args)
-        });
-    }
-    let format = Value::from_function(filters::format);
-    env.add_filter("format", move |state: &mut State<'_, '_>, args: Rest<ValueOrKwargs>| {
-        let mut args = args.into_values();
-        let is_text = args.first().and_then(Value::as_str).is_some_and(|form| form.contains("%s"));
-        let plain = if is_text { as_text } else { as_float };
-        args = args.into_iter().map(plain).collect();
-        format.call(state, &args)
-    });
+    calculate(env);
     env.add_filter(KEY, |key: Value| match refused("name of a member", &key, false) {
         Some(why) => Err(why),
         None => Ok(key),
@@ -140,6 +115,36 @@ pub fn bound(env: &mut Environment<'static>) {
         };
         env.add_filter(name, call);
     }
+}
+
+/// Replaces what calculates with numbers, so that it takes those that are objects.
+fn calculate(env: &mut Environment<'static>) {
+    env.add_filter(OPERAND, as_float);
+    env.add_test("number", |value: Value| digits(&value).is_some() || value.is_number());
+    env.add_test("float", |value: Value| tests::is_float(&as_float(value)));
+    for name in ["integer", "int"] {
+        env.add_test(name, |value: Value| tests::is_integer(&value));
+    }
+    env.add_test("mapping", |value: Value| value.kind() == ValueKind::Map);
+    for (name, filter) in [
+        ("abs", Value::from_function(filters::abs)),
+        ("float", Value::from_function(filters::float)),
+        ("int", Value::from_function(filters::int)),
+        ("round", Value::from_function(filters::round)),
+    ] {
+        env.add_filter(name, move |state: &mut State<'_, '_>, args: Rest<ValueOrKwargs>| {
+            let args: Vec<Value> = args.into_values().into_iter().map(as_float).collect();
+            filter.call(state, &args)
+        });
+    }
+    let format = Value::from_function(filters::format);
+    env.add_filter("format", move |state: &mut State<'_, '_>, args: Rest<ValueOrKwargs>| {
+        let mut args = args.into_values();
+        let is_text = args.first().and_then(Value::as_str).is_some_and(|form| form.contains("%s"));
+        let plain = if is_text { as_text } else { as_float };
+        args = args.into_iter().map(plain).collect();
+        format.call(state, &args)
+    });
 }
 
 /// A program that pays for what it compares and looks up.

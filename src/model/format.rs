@@ -118,7 +118,7 @@ fn is_dense(text: &str) -> bool {
     text.bytes().map(held).sum::<usize>() > MAX_READY_BYTES
 }
 
-/// The conditions of a filter as they are kept in memory. A value takes up to 44 times its text, so those with many values
+/// The conditions of a filter as they are kept in memory. A value takes up to 32 times its text, so those with many values
 /// are read each time they are tested.
 #[derive(Clone, Debug)]
 pub enum Filter {

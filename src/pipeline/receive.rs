@@ -18,7 +18,7 @@ use crate::signatures::batch::{Item, Unusable};
 use crate::signatures::certificate_cache::{Certificates, Missing};
 use crate::signatures::handshake::Handshake;
 use crate::signatures::provider::NewProvider;
-use crate::signatures::{Incoming, Refused};
+use crate::signatures::{Incoming, Refused, Scheme};
 use crate::store::idempotency_keys;
 use crate::store::matching::Matches;
 use crate::store::webhook_events::{self, Inserted, Replay};
@@ -175,10 +175,7 @@ impl Receive {
             let ids = found.items.iter().map(|item| item.identity.event_id.as_str());
             self.confirm((&provider.tenant, provider.name.as_str()), &url, ids)?;
         }
-        let mut headers = scheme.kept(incoming.headers);
-        for (name, value) in event::trace_fields(|name| incoming.headers.get(name)) {
-            headers.push((name.to_owned(), value.to_owned()));
-        }
+        let headers = kept(scheme, incoming.headers);
         let share = found.is_batch.then(|| self.share(provider, &found.items, &headers));
         let share = share.transpose()?;
         let batch_id = found.is_batch.then(|| id::uuid7(wall, &*self.draw));
@@ -203,15 +200,12 @@ impl Receive {
                 sealed: Sealed::default(),
                 ordering_key: None,
             };
-            let key = |payload: &[u8]| match &provider.ordering_key {
-                Some(place) => ordering_key(place, incoming.headers, payload),
-                None => Ok(None),
-            };
-            event.ordering_key = key(&event.payload).map_err(Received::Unordered)?;
+            let key = |payload: &[u8]| ordering_key(provider, incoming.headers, payload);
+            event.ordering_key = key(&event.payload)?;
             if let Some(policy) = provider.pii.rules() {
                 let admitted = self.privacy.admit_webhook(policy, &mut event, &mut fresh);
                 admitted.map_err(not_admitted)?;
-                let stored = key(&event.payload).map_err(Received::Unordered)?;
+                let stored = key(&event.payload)?;
                 self.privacy.protect_key(policy, &mut event, stored);
             }
             event.ordering_key = event.ordering_key.map(|key| {
@@ -351,15 +345,29 @@ impl Receive {
     }
 }
 
-/// The ordering key in a webhook, unless it is empty. A webhook without its key could overtake others of the same key.
+/// The header fields that are stored with a webhook: those of its scheme, and those of its trace.
+fn kept(scheme: &Scheme, headers: &Headers) -> Vec<(String, String)> {
+    let trace = event::trace_fields(|name| headers.get(name));
+    let trace = trace.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    scheme.kept(headers).into_iter().chain(trace).collect()
+}
+
+/// The ordering key in a webhook, unless it is empty. Refused if it cannot be read: without its key, a webhook could overtake
+/// others of the same key.
 fn ordering_key(
-    place: &KeyPlace,
+    provider: &NewProvider,
     headers: &Headers,
     payload: &[u8],
-) -> core::result::Result<Option<String>, Unknown> {
-    let found = match place {
-        KeyPlace::Path(path) => filter::first_text(path, &Payload::read(payload))?,
-        KeyPlace::Header(name) => headers.get(name.as_str()).map(|text| text.trim().to_owned()),
+) -> core::result::Result<Option<String>, Received> {
+    let found = match &provider.ordering_key {
+        None => None,
+        Some(KeyPlace::Path(path)) => {
+            let read = filter::first_text(path, &Payload::read(payload));
+            read.map_err(Received::Unordered)?
+        }
+        Some(KeyPlace::Header(name)) => {
+            headers.get(name.as_str()).map(|text| text.trim().to_owned())
+        }
     };
     Ok(found.filter(|key| !key.is_empty()))
 }

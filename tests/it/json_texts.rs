@@ -126,8 +126,9 @@ fn the_door_a_filter_and_a_template_agree_on_what_is_json() {
     let nested = |deep: usize| format!("{}{}", "[".repeat(deep), "]".repeat(deep));
     // The event itself is one level.
     let (deepest, too_deep) = (nested(127), nested(129));
-    let taken = TAKEN.iter().chain([&deepest.as_str()]).map(|text| (text.as_bytes(), true));
-    let refused = REFUSED.iter().chain([&too_deep.as_str()]).map(|text| (text.as_bytes(), false));
+    let taken = TAKEN.iter().copied().chain([deepest.as_str()]).map(|text| (text.as_bytes(), true));
+    let refused =
+        REFUSED.iter().copied().chain([too_deep.as_str()]).map(|text| (text.as_bytes(), false));
     let bytes = [(&b"[\"\xff\"]"[..], false), (b"[\"\xed\xa0\x80\"]", false)];
     let all: Vec<(&[u8], bool)> = taken.chain(refused).chain(bytes).collect();
     for (n, (text, is_taken)) in all.iter().enumerate() {
@@ -215,14 +216,18 @@ fn digits_that_a_float_loses_go_through_filters_templates_and_schemas() {
         )
         .as_bytes(),
     );
+    assert!(created.text().contains(":18446744073709551617}"), "{}", created.text());
     created.is(201);
     let stored = "SELECT filter FROM subscriptions WHERE name = 'one'";
     assert!(rig.one(stored).contains("18446744073709551617"), "{}", rig.one(stored));
     let template = json!({ "body": "{{ payload.total }}|{{ payload|tojson }}" });
     rig.subscribe_with("made", &made, &json!({ "template": template }));
-    let schema =
-        r#"{"schema":{"properties":{"total":{"multipleOf":0.01,"maximum":5000000000000.05}}}}"#;
-    rig.call("PUT", "/v1/event-types/priced", schema.as_bytes()).is(201);
+    let schema = r#"{"schema":{"properties":{"total":{"multipleOf":0.01,"maximum":5000000000000.05,"exclusiveMaximum":1e400}}}}"#;
+    let set = rig.call("PUT", "/v1/event-types/priced", schema.as_bytes());
+    assert!(set.text().contains("1e400"), "{}", set.text());
+    set.is(201);
+    let audited = rig.call("GET", "/v1/audit-events", b"");
+    assert!(audited.text().contains("1e400"), "{}", audited.text());
     let publish = |payload: &str| {
         let event = format!(r#"{{"event_type":"priced","payload":{payload}}}"#);
         rig.call("POST", "/v1/events", event.as_bytes())
