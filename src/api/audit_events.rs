@@ -130,7 +130,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         }
     }
     let found = everywhere(api, call, page.newest(&call.tenant), &filter)?;
-    Ok(page_found(&found, |event| value(AuditEventAnswer::new(event))))
+    Ok(page_found(&found, AuditEventAnswer::new))
 }
 
 /// Whether it is a type of resources that calls change.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::api::auth::Denied;
-use crate::api::call::{Call, answer};
+use crate::api::call::Call;
 use crate::api::context::Api;
 use crate::api::idempotency::ChangeKey;
 use crate::api::problem::Problem;
@@ -21,6 +21,7 @@ use crate::http::message::{FileBody, Head, Response};
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent, Origin, Outcome};
 use crate::model::event;
+use crate::model::json::carried;
 use crate::model::name::DEFAULT_TENANT;
 use crate::pipeline::claims::Answer;
 use crate::store::claimed_effects::ClaimedEffect;
@@ -134,7 +135,10 @@ impl Audited<Value> {
         let response = match (self.status, &self.file) {
             (_, Some(_)) => Response::with_body(200, "application/octet-stream", Vec::new()),
             (204, None) => Response::new(204),
-            (status, None) => answer(status, &self.value),
+            (status, None) => {
+                let body = carried::written(&self.value).into_bytes();
+                Response::with_body(status, "application/json", body)
+            }
         };
         Response { done: self.done, file: self.file, ..response }
     }
@@ -224,10 +228,11 @@ where
             limits::check(tx, (&tenant, action), &settings.tenants, &before)?;
             let Change { resource_type, resource_id, changes, status, body, is_part } = change;
             if let Some(key) = key.as_ref().filter(|_| !is_part) {
-                key.keep(tx, status, body.to_string().as_bytes())?;
+                key.keep(tx, status, carried::written(&body).as_bytes())?;
             }
             if let Some(effect) = claimed.as_ref().filter(|_| !is_part) {
-                claims.finish(tx, effect, Answer { status, body: body.to_string().as_bytes() })?;
+                let body = carried::written(&body);
+                claims.finish(tx, effect, Answer { status, body: body.as_bytes() })?;
             }
             let mut event = event.clone().of(resource_type, &resource_id, changes);
             event.origin.status = Some(status);

@@ -17,6 +17,7 @@ use crate::api::schema::{Base64, Is, ListPage, Sha256};
 use crate::base::budget::Share;
 use crate::base::clock::Timestamp;
 use crate::base::id;
+use crate::base::text::without_mark;
 use crate::http::message::{Request, Response};
 use crate::model::audit::Actor;
 use crate::model::json;
@@ -87,10 +88,11 @@ impl Call {
     /// Fails with 400 that names line and column, or with 422 if a value cannot be used or is out of a limit that the
     /// document states.
     pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
-        check_depth(&self.request.body)?;
-        let read = serde_json::from_slice(&self.request.body).map_err(|error| misread(&error));
+        let body = without_mark(&self.request.body);
+        check_depth(body)?;
+        let read = serde_json::from_slice(body).map_err(|error| misread(&error));
         if !matches!(&read, Err(problem) if problem.status() == 400) {
-            self.limits.check(self.doc, &self.request.body)?;
+            self.limits.check(self.doc, body)?;
         }
         read.map(|Object(body)| body)
     }

@@ -9,6 +9,7 @@ use crate::base::words;
 use crate::event_types::infer::{MAX_SAMPLES, Samples};
 use crate::event_types::json_schema::Schema;
 use crate::event_types::{EventType, OnInvalid, store};
+use crate::model::json::Json;
 use crate::model::operational::Kind;
 
 /// Characters of a description at most.
@@ -66,9 +67,9 @@ struct EventTypeForm {
     #[serde(default)]
     description: Is<Text<0, MAX_DESCRIPTION_CHARS>>,
     /// JSON Schema 2020-12: an object, true or false.
-    schema: Is<AnyValue, Value>,
+    schema: Is<AnyValue, Json>,
     /// A payload that fits the schema.
-    example: Option<Is<AnyValue, Value>>,
+    example: Option<Is<AnyValue, Json>>,
     /// What becomes of an event that does not fit; `reject` if absent.
     #[serde(default, deserialize_with = "words::optional")]
     on_invalid: Option<OnInvalid>,
@@ -185,9 +186,10 @@ fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         let before = store::by_name(tx, &tenant, &new.name)?;
         store::put(tx, &tenant, &new, now)?;
         let after = store::by_name(tx, &tenant, &new.name)?.or_not_found("event type")?;
+        let after = exact(&after);
         Ok(match before {
             None => Change::made("event_type", &new.name, &after),
-            Some(before) => Change::changed("event_type", &new.name, &before, &after),
+            Some(before) => Change::changed("event_type", &new.name, &exact(&before), &after),
         })
     })
 }
@@ -198,6 +200,6 @@ fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     change(api, call, move |tx| {
         let before = store::by_name(tx, &tenant, &name)?.or_not_found("event type")?;
         store::delete(tx, &tenant, &name)?;
-        Ok(Change::gone("event_type", &name, &before))
+        Ok(Change::gone("event_type", &name, &exact(&before)))
     })
 }

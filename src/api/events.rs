@@ -15,6 +15,7 @@ use crate::api::prelude::*;
 use crate::api::schema::{Ascii, StrictBase64, TrueOrFalse, TypeName};
 use crate::archive;
 use crate::base::id;
+use crate::base::text::without_mark;
 use crate::model::event::{self, Binding, Event, EventOrder, NewEvent, Status};
 use crate::model::json_fields::{self, Few, Object};
 use crate::model::sealed::Sealed;
@@ -140,8 +141,8 @@ pub(super) const RESOURCE: Resource = Resource {
 struct Publication<'a> {
     /// What happened, like `invoice.created`.
     event_type: Is<TypeName>,
-    /// Any JSON; its bytes are sent unchanged.
-    #[serde(borrow)]
+    /// Any JSON, also `null`; its bytes are sent unchanged.
+    #[serde(borrow, default, deserialize_with = "any_json")]
     payload: Option<Is<Value, &'a RawValue>>,
     /// Any bytes, instead of `payload`.
     payload_base64: Option<Is<StrictBase64, Cow<'a, str>>>,
@@ -225,7 +226,7 @@ pub(super) fn publish(api: &Api, call: Call, reply: Reply) {
 }
 
 fn read(api: &Api, call: &Call) -> Result<publish::NewEvents, Problem> {
-    let body = &call.request.body;
+    let body = without_mark(&call.request.body);
     check_depth(body)?;
     let wrong = |error: serde_json::Error| {
         Problem::bad_request(format!("The body is not an event or an array of events: {error}."))
@@ -280,6 +281,13 @@ fn check_sources(call: &Call, events: &[NewEvent]) -> Result<(), Problem> {
             .map_err(|why| Problem::unprocessable(format!("{place}{why}.")))?;
     }
     Ok(())
+}
+
+/// Reads a member that is there, which may be `null`.
+fn any_json<'de: 'a, 'a, D: serde::Deserializer<'de>>(
+    from: D,
+) -> Result<Option<Is<Value, &'a RawValue>>, D::Error> {
+    <&'a RawValue>::deserialize(from).map(|json| Some(json.into()))
 }
 
 /// Which event of a request a problem is about; nothing if it is the only one.
@@ -357,6 +365,15 @@ fn new_event(api: &Api, call: &Call, publication: Publication<'_>) -> Result<New
 fn kept_headers(api: &Api, call: &Call, own: BTreeMap<String, String>) -> Option<String> {
     let json = |fields: &BTreeMap<String, String>| value(fields).to_string();
     let mut fields = own;
+    let sent = &call.request.head.headers;
+    for (name, value) in event::trace_fields(|name| sent.get(name)) {
+        if fields.keys().all(|have| !have.eq_ignore_ascii_case(name)) {
+            fields.insert(name.to_owned(), value.to_owned());
+            if event::check_headers(&json(&fields)).is_err() {
+                fields.remove(name);
+            }
+        }
+    }
     let settings = api.settings.get();
     let kept = &settings.events.keep_headers;
     let has_policy = || api.flow.publish.privacy.has_policy(&call.tenant).unwrap_or(true);

@@ -213,6 +213,10 @@ fn response(received: Received, give_up: GiveUp) -> Response {
             }
             CodingError::Corrupt(_) => Problem::unusable_webhook(why.to_string(), give_up).into(),
         },
+        Received::Unordered(why) => {
+            let detail = format!("The provider's ordering key cannot be read: {why}.");
+            Problem::unusable_webhook(detail, give_up).into()
+        }
         Received::Reused => {
             Problem::bad_signature().because("its token was used before, for another body").into()
         }

@@ -21,6 +21,7 @@ use crate::api::schema::{AnyObject, Describe, of, settings};
 use crate::event_types::{EventType, store};
 use crate::http::message::Method::Get;
 use crate::http::message::Response;
+use crate::model::json::{Json, carried};
 use crate::model::operational::Kind as OwnEvent;
 use crate::model::token::Right;
 
@@ -124,13 +125,16 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
         // Only a page of them is in memory as values.
         let found = api.store.read(|tx| store::page(tx, &token.tenant, from, TYPES_AT_ONCE))?;
         after = found.next;
-        for EventType { name, description, mut schema, example, .. } in found.rows {
+        for EventType { name, description, schema, example, .. } in found.rows {
             // A base of its own, so that its references are not those of this document.
+            let mut schema = carried_value(&schema);
             if let Value::Object(members) = &mut schema {
                 let id = format!("urn:oncebox:event-type:{}", plain(&name));
                 members.entry("$id").or_insert_with(|| id.into());
             }
-            let described = raw(&webhook(&name, &description, &schema, example.as_ref()));
+            let example = example.as_ref().map(carried_value);
+            let described = webhook(&name, &description, &schema, example.as_ref());
+            let described = RawValue::from_string(carried::written(&described)).unwrap_or_default();
             bytes = bytes.saturating_add(described.get().len());
             webhooks.insert(name, described);
         }
@@ -142,6 +146,11 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 /// The members of an object of this program, as text.
 fn members(object: &[u8]) -> BTreeMap<String, Box<RawValue>> {
     serde_json::from_slice(object).unwrap_or_default()
+}
+
+/// What a tenant has registered, as a part of a larger value that [`carried::written`] writes.
+fn carried_value(value: &Json) -> Value {
+    carried::read(value.to_string().as_bytes()).unwrap_or_default()
 }
 
 /// A value as text.

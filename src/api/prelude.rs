@@ -15,7 +15,7 @@ pub(super) use crate::api::route::{
     AFTER, LIMIT, Param, Resource, Returns, SINCE, UNTIL, delete, get, patch, post, put,
 };
 pub(super) use crate::api::schema::{
-    DayText, Is, NameText, SomeText, Text, Uuid, Whole, bare, value, values,
+    DayText, Is, NameText, SomeText, Text, Uuid, Whole, bare, exact, value, values,
 };
 pub(super) use crate::base::clock::Timestamp;
 pub(super) use crate::http::message::Response;

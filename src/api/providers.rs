@@ -318,13 +318,18 @@ pub(super) fn find(api: &Api, call: &Call) -> Result<Provider, Problem> {
 
 /// Reads where the ordering key is. It is read separately from the body, so that an error is answered 422, not 400.
 fn read_key_place(place: Option<Value>) -> Result<Option<KeyPlace>, Problem> {
-    let read = place.map(serde_json::from_value).transpose();
-    read.map_err(|error| {
+    let wrong = |error: &dyn std::fmt::Display| {
         Problem::unprocessable(format!(
             "The ordering_key cannot be used: {error}; write it as {{\"path\": \"$.data.id\"}} or \
              {{\"header\": \"X-Order-Id\"}}."
         ))
-    })
+    };
+    let read: Option<KeyPlace> =
+        place.map(serde_json::from_value).transpose().map_err(|error| wrong(&error))?;
+    if let Some(KeyPlace::Path(path)) = &read {
+        path.clone().into_strict().map_err(|error| wrong(&error))?;
+    }
+    Ok(read)
 }
 
 /// Reads a scheme. It is read separately from the body, so that an error is answered 422, not 400.

@@ -11,6 +11,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::model::json::carried;
+
 /// Returns the schema of a type, or a reference to it if the type is named in the document.
 pub(super) type Describe = fn(&mut SchemaGenerator) -> Schema;
 
@@ -82,14 +84,16 @@ pub(super) fn bare<S, T>(value: Option<Is<S, T>>) -> Option<T> {
     value.map(|Is(value, _)| value)
 }
 
-/// The result of serializing into memory, which cannot fail.
-pub(super) fn written(value: serde_json::Result<Value>) -> Value {
-    value.unwrap_or_default()
+/// Serializes an answer. Serializing into memory cannot fail.
+pub(super) fn value(answer: impl Serialize) -> Value {
+    serde_json::to_value(answer).unwrap_or_default()
 }
 
-/// Serializes an answer.
-pub(super) fn value(answer: impl Serialize) -> Value {
-    written(serde_json::to_value(answer))
+/// Serializes an answer with numbers that somebody has written, such as those of a filter: an answer to a change has them
+/// with all digits. Takes longer than [`value`].
+pub(super) fn exact(answer: impl Serialize) -> Value {
+    let json = serde_json::to_vec(&answer).unwrap_or_default();
+    carried::read(&json).unwrap_or_default()
 }
 
 /// A page of a list.

@@ -116,14 +116,7 @@ pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
     effective(new, &api.settings.get().delivery).map_err(unusable)?;
     lease_time(&new.policy).map_err(unusable)?;
     let Policy {
-        timeout,
-        in_flight_max,
-        lease,
-        rate,
-        confirm_within,
-        classes,
-        event_fields,
-        ..
+        timeout, in_flight_max, lease, rate, confirm_within, classes, event_fields, ..
     } = &new.policy;
     let is_of_requests = timeout.is_some()
         || in_flight_max.is_some()
@@ -182,7 +175,7 @@ fn check_order(new: &NewSubscription) -> Result<(), Problem> {
             return Err(Problem::unprocessable(format!("order.{field}: {error}.")));
         }
     }
-    let path = call_path.as_deref().map_or(Ok(()), |path| Path::parse(path).map(drop));
+    let path = call_path.as_deref().map_or(Ok(()), |path| Path::checked(path).map(drop));
     let used = path.map_err(|error| format!("call_path: {error}"));
     used.and_then(|()| new.order.postponed_after().map(drop))
         .map_err(|why| Problem::unprocessable(format!("The order cannot be used: {why}.")))?;
@@ -229,7 +222,7 @@ fn check_content(new: &NewSubscription) -> Result<(), Problem> {
     }
     filter::check(&filter.conditions())
         .map_err(|why| Problem::unprocessable(format!("filter cannot be used: {why}.")))?;
-    Formats::of(new, None).map_err(|why| Problem::unprocessable(format!("{why}.")))?;
+    Formats::check(new).map_err(|why| Problem::unprocessable(format!("{why}.")))?;
     Ok(())
 }
 

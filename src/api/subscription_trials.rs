@@ -10,7 +10,7 @@ use crate::api::call::SHOWN_FACTOR;
 use crate::api::prelude::*;
 use crate::api::schema::Base64;
 use crate::base::id::SubscriptionSeq;
-use crate::formats::filter::{self, MAX_STEPS, Payload};
+use crate::formats::filter::{self, Payload, Verdict};
 use crate::formats::{Formats, add_headers};
 use crate::model::delivery::OutgoingRequest;
 use crate::model::event::OWN_SOURCE;
@@ -113,11 +113,11 @@ fn why_not(new: &NewSubscription, outgoing: &OutgoingRequest) -> Option<String> 
     }
     let payload = Payload::read(&outgoing.body().json_view());
     let conditions = new.filter.conditions();
-    let unmet = filter::unmet(&conditions, &payload)?;
-    if payload.is_spent() {
-        return Some(format!("its filter takes more than {MAX_STEPS} steps for this event"));
-    }
-    Some(format!("the condition does not hold: {} {} {}", unmet.path, unmet.op, unmet.value))
+    let (unmet, verdict) = filter::unmet(&conditions, &payload)?;
+    Some(match verdict {
+        Verdict::Unknown(why) => format!("its filter cannot be applied: {why}"),
+        _ => format!("the condition does not hold: {} {} {}", unmet.path, unmet.op, unmet.value),
+    })
 }
 
 #[cfg(test)]

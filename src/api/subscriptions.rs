@@ -307,14 +307,14 @@ struct PreparedTerms {
 impl PreparedTerms {
     fn of(of: &Arc<NewSubscription>) -> Self {
         let light = NewSubscription { filter: Filter::default(), ..NewSubscription::clone(of) };
-        Self { of: Arc::clone(of), light: Arc::new(light), filter: value(&of.filter) }
+        Self { of: Arc::clone(of), light: Arc::new(light), filter: exact(&of.filter) }
     }
 }
 
 /// A subscription as JSON. If its terms are not among those that were prepared, another change came first.
 fn shown(found: &Subscription, prepared: &[PreparedTerms]) -> Value {
     let Some(known) = prepared.iter().find(|one| Arc::ptr_eq(&one.of, &found.new)) else {
-        return value(found);
+        return exact(found);
     };
     let light = Subscription { new: Arc::clone(&known.light), ..found.clone() };
     let mut json = value(&light);

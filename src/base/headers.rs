@@ -21,7 +21,7 @@ pub const RECEIPT: &str = "oncebox-receipt";
 type Mask = Option<fn(&str) -> String>;
 
 /// Header fields that Oncebox writes into deliveries. Nobody else may set them.
-pub const OWN_FIELDS: [(&str, Mask); 12] = [
+pub const OWN_FIELDS: [(&str, Mask); 13] = [
     ("content-type", None),
     ("webhook-id", None),
     ("webhook-timestamp", None),
@@ -29,6 +29,7 @@ pub const OWN_FIELDS: [(&str, Mask); 12] = [
     ("webhook-signature", Some(|_| "v1,***".to_owned())),
     ("x-idempotency-key", None),
     ("traceparent", None),
+    ("tracestate", None),
     (CONFIRM_URL, Some(|url| format!("{}/***", url.rsplit_once('/').map_or("", |(base, _)| base)))),
     (CUSTOM_DATA, None),
     (BOX, None),

@@ -9,9 +9,9 @@ use std::process::Command;
 use serde_json::{Map, Value, json};
 
 use crate::base::clock::{self, Clock, Timestamp};
-use crate::base::text::without_mark;
 use crate::cli::exit::{self, Failure};
 use crate::config::Settings;
+use crate::model::json::carried;
 use crate::sys::files::is_closed;
 
 /// The most that is read of a file or of stdin: more than the largest payload.
@@ -127,8 +127,11 @@ fn limited(from: impl Read, name: &str) -> Result<Vec<u8>, Failure> {
 
 /// A JSON object from a flag.
 pub(super) fn object(flag: &str, value: &str) -> Result<Map<String, Value>, Failure> {
-    serde_json::from_slice(without_mark(&bytes(value)?))
-        .map_err(|error| Failure::input(format!("{flag} is not a JSON object: {error}")))
+    match carried::read(&bytes(value)?) {
+        Ok(Value::Object(members)) => Ok(members),
+        Ok(_other) => Err(Failure::input(format!("{flag} is not a JSON object"))),
+        Err(why) => Err(Failure::input(format!("{flag} is not a JSON object: {why}"))),
+    }
 }
 
 /// Parses a time: RFC 3339, a day, or how long ago (`2h`). Returns RFC 3339 for a query.
@@ -197,7 +200,7 @@ pub(super) fn condition(given: &str) -> Result<Value, String> {
         ("exists", "") => Ok(json!({ "path": path, "op": op })),
         (_, "") => Err(wrong.to_owned()),
         _ => {
-            let value: Value = serde_json::from_str(value).unwrap_or_else(|_text| value.into());
+            let value = carried::read(value.as_bytes()).unwrap_or_else(|_text| value.into());
             Ok(json!({ "path": path, "op": op, "value": value }))
         }
     }

@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::base::clock::Clock;
 use crate::cli::exit::Failure;
+use crate::model::json::carried;
 
 /// How often progress is printed without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
@@ -43,13 +44,14 @@ pub(super) fn visible(text: &str) -> String {
 
 /// Prints a line of the result.
 pub(super) fn line(text: impl Display) -> Result<(), Failure> {
-    written(writeln!(std::io::stdout().lock(), "{}", visible(&text.to_string())))
+    let text = text.to_string();
+    written(writeln!(std::io::stdout().lock(), "{}", visible(&carried::restored(&text))))
 }
 
 /// Prints JSON on one line. The escapes are those of JSON, so it stays exact.
 pub(super) fn json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string(value).map_err(Failure::failed)?;
-    let text = escaped(&text, |c| format!("\\u{:04x}", u32::from(c)));
+    let text = escaped(&carried::restored(&text), |c| format!("\\u{:04x}", u32::from(c)));
     written(writeln!(std::io::stdout().lock(), "{text}"))
 }
 

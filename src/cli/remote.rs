@@ -21,6 +21,7 @@ use crate::cli::show;
 use crate::config::{Environment, Settings, Sources, environment};
 use crate::http::client::{Call, CallError, Client, ClientSettings};
 use crate::model::address::AddressPolicy;
+use crate::model::json::carried;
 use crate::sys::files::{self, directory_of, is_missing};
 use crate::sys::user;
 
@@ -341,7 +342,7 @@ impl Remote {
     ) -> Result<Value, Failure> {
         let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
         let headers = if body.is_some() { headers } else { Vec::new() };
-        let text = Zeroizing::new(body.map(Value::to_string).unwrap_or_default());
+        let text = Zeroizing::new(body.map(carried::written).unwrap_or_default());
         match self.exchange(method, path, headers, (text.as_bytes(), timeout)) {
             Err(error) => Err(self.unreachable(&error)),
             Ok(answer) if !(200..=299).contains(&answer.status) => Err(self.refusal(&answer)),
@@ -375,7 +376,8 @@ impl Remote {
             (field("idempotency-replayed").is_some(), response.status().as_u16());
         let receipt = field(RECEIPT).and_then(|text| serde_json::from_str(text).ok());
         let bytes = response.into_body();
-        let parsed = receipt.or_else(|| serde_json::from_slice(&bytes).ok());
+        // Payloads, filters and schemas are shown with the digits that they have.
+        let parsed = receipt.or_else(|| carried::read(&bytes).ok());
         let excerpt = match parsed {
             Some(_) => String::new(),
             None => show::clean(&show::cut(&String::from_utf8_lossy(&bytes), EXCERPT_CHARS)),

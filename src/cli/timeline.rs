@@ -5,6 +5,7 @@
 use crate::cli::noun::{collect, each};
 use crate::cli::prelude::*;
 use crate::cli::show::{self, clean, cut, instant, quoted};
+use crate::model::json::carried;
 
 /// Characters that are shown of an answer's body.
 const EXCERPT_CHARS: usize = 300;
@@ -339,7 +340,7 @@ fn times(event: &Value, field: &str) -> String {
 /// The payload's bytes as the API gives them.
 fn payload_bytes(event: &Value) -> Result<Vec<u8>, Failure> {
     if let Some(json) = event.get("payload") {
-        return Ok(json.to_string().into_bytes());
+        return Ok(carried::written(json).into_bytes());
     }
     if let Some(text) = event.get("payload_text").and_then(Value::as_str) {
         return Ok(text.as_bytes().to_vec());

@@ -30,6 +30,7 @@ use crate::cli::remote::Shared;
 use crate::cli::remote::{ConnectArgs, Remote, plain, with_query};
 use crate::cli::{input, pii, secrets};
 use crate::http::message::Method;
+use crate::model::json::carried;
 
 pub(super) type Done = Result<(), Failure>;
 
@@ -430,10 +431,8 @@ fn content(field: &str, placeholder: &str, given: Value) -> Result<Value, Failur
         (_, "FILE") => Ok(secrets::one_line(text.as_ref())?.as_str().into()),
         (_, "allow|FILE|JSON") => pii::policy_from_flag(&flag, text),
         ("payload_base64", _) => Ok(BASE64.encode(&input::bytes(text)?).into()),
-        (_, shape) if shape.contains("@FILE") => {
-            serde_json::from_slice(without_mark(&input::bytes(text)?))
-                .map_err(|error| Failure::input(format!("{flag} is not JSON: {error}")))
-        }
+        (_, shape) if shape.contains("@FILE") => carried::read(&input::bytes(text)?)
+            .map_err(|error| Failure::input(format!("{flag} is not JSON: {error}"))),
         _ => Ok(given),
     }
 }

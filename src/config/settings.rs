@@ -14,9 +14,9 @@ use ipnet::IpNet;
 use serde_json::Value;
 
 use crate::config::forms::{
-    Address, Addresses, Argv, BoxName, Bytes, Clusters, Commands, Domains, Flag, Form, Given, Hosts,
-    KeptFields, Maybe, Networks, Number, Path, ProxyAt, ProxyUrl, SecretPath, Size, Span, SpanOf,
-    Steps, Text, Url, Word,
+    Address, Addresses, Argv, BoxName, Bytes, Clusters, Commands, Domains, Flag, Form, Given,
+    Hosts, KeptFields, Maybe, Networks, Number, Path, ProxyAt, ProxyUrl, SecretPath, Size, Span,
+    SpanOf, Steps, Text, Url, Word,
 };
 use crate::model::address::AddressPolicy;
 use crate::model::delivery::{self, Schedule};

@@ -14,6 +14,7 @@ use crate::console::pages::is_page;
 use crate::console::prelude::*;
 use crate::http::message::{Head, Method, Request, Response};
 use crate::http::service::{Reply, ResponseHandle};
+use crate::model::json::carried;
 
 /// What is shown of a thing that an action touches.
 const TOUCHED: &str = "event_type subscription provider kind role state status url address user_agent \
@@ -356,7 +357,8 @@ impl Task {
         body.remove("try");
         // A form that may stay empty is an empty object.
         let has_body = !self.action.fields.is_empty();
-        let body = if has_body { Value::Object(body).to_string().into_bytes() } else { Vec::new() };
+        let body =
+            if has_body { carried::written(&Value::Object(body)).into_bytes() } else { Vec::new() };
         let head = Head {
             method: self.action.method,
             path: self.path()?,

@@ -9,6 +9,7 @@ use crate::console::form::{segment, with_query};
 use crate::console::json::{Fields as _, indented};
 use crate::console::page::View;
 use crate::console::texts::Texts;
+use crate::model::json::carried;
 
 /// How much is shown of a value in JSON: bytes of the page, which may show five.
 const MAX_JSON_BYTES: usize = 16_000;
@@ -204,7 +205,7 @@ pub(super) fn cut(text: &str, most: usize) -> Markup {
 
 /// JSON with indents: as much of it as a page shows.
 pub(super) fn json(view: &View<'_>, value: &Value) -> Markup {
-    let text = indented(&value.to_string(), MAX_JSON_BYTES);
+    let text = indented(&carried::written(value), MAX_JSON_BYTES);
     let (shown, is_all) = beginning(&text, MAX_JSON_BYTES);
     html! { (code(view, shown)) @if !is_all { p.small { (view.t.payload_cut) } } }
 }

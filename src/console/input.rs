@@ -5,7 +5,9 @@ use serde_json::{Map, json};
 
 use crate::console::fields::{Field, Kind};
 use crate::console::form::{Form, written};
+use crate::console::json::indented;
 use crate::console::prelude::*;
+use crate::model::json::carried;
 
 /// What was typed in a field, as text.
 pub(super) fn typed(field: &Field, given: &Form) -> String {
@@ -48,7 +50,7 @@ pub(super) fn read(field: &Field, given: &Form) -> Result<Option<Value>, String>
             };
             Value::Object(lines().map(pair).collect::<Result<Map<_, _>, String>>()?)
         }
-        Kind::Json => match serde_json::from_str(&text) {
+        Kind::Json => match carried::read(text.as_bytes()) {
             Err(_) if text.chars().all(is_of_word) => text.into(),
             found => found.map_err(|error| error.to_string())?,
         },
@@ -72,7 +74,7 @@ pub(super) fn present(field: &Field, thing: &Value) -> String {
         _ if is_empty => String::new(),
         (_, Value::Null) | (Kind::Secret | Kind::SecretLines | Kind::Is(_), _) => String::new(),
         (Kind::Json, Value::String(word)) => word.clone(),
-        (Kind::Json, value) => serde_json::to_string_pretty(value).unwrap_or_default(),
+        (Kind::Json, value) => indented(&carried::written(value), usize::MAX),
         (Kind::Pairs, Value::Object(pairs)) => {
             let line = |(name, value): (&String, &Value)| format!("{name}: {}", text(value));
             pairs.iter().map(line).collect::<Vec<_>>().join("\n")

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use crate::model::json::carried;
+
 /// Fields of a JSON object.
 pub(super) trait Fields {
     /// A text; empty if there is none.
@@ -58,7 +60,9 @@ impl Fields for Value {
 /// Texts of an answer, with what would hide or turn around other text made visible.
 pub(super) fn visible(mut answer: Value) -> Value {
     match &mut answer {
-        Value::String(text) if text.contains(is_hidden) => *text = shown(text),
+        Value::String(text) if text.contains(is_hidden) && !carried::is_number(text) => {
+            *text = shown(text);
+        }
         Value::Array(items) => items.iter_mut().for_each(|item| *item = visible(item.take())),
         Value::Object(fields) => {
             fields.values_mut().for_each(|field| *field = visible(field.take()));

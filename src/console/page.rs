@@ -20,6 +20,7 @@ use crate::console::form::{
 use crate::console::json::{indented, visible};
 use crate::console::texts::{EN, Texts};
 use crate::http::message::{Head, Method, Request, Response};
+use crate::model::json::carried;
 use crate::model::token::Right;
 
 /// The name of the cookie with the tenant that an admin of the box chose.
@@ -151,7 +152,7 @@ impl<'a> View<'a> {
         let query = with_query("", query.iter().copied());
         let query = query.strip_prefix('?').map(str::to_owned);
         let body = self.answer(Method::Get, path, query, Vec::new())?;
-        Ok(visible(serde_json::from_slice(&body).unwrap_or_default()))
+        Ok(visible(carried::read(&body).unwrap_or_default()))
     }
 
     /// The same, where a page goes on without it: null if the API refuses.
@@ -197,7 +198,8 @@ impl<'a> View<'a> {
         let mut fields: BTreeMap<String, &RawValue> =
             serde_json::from_slice(&body).unwrap_or_default();
         let payload = fields.remove("payload").map(|raw| indented(raw.get(), most));
-        let value = |raw: &RawValue| serde_json::from_str(raw.get()).unwrap_or_default();
+        // A form sends what it shows, so numbers keep their digits.
+        let value = |raw: &RawValue| carried::read(raw.get().as_bytes()).unwrap_or_default();
         let rest = fields.into_iter().map(|(name, raw)| (name, value(raw)));
         Ok((Value::Object(rest.collect()), payload))
     }
@@ -227,8 +229,8 @@ impl<'a> View<'a> {
         path: &str,
         body: &Value,
     ) -> Result<Value, PageError> {
-        let body = self.answer(method, path, None, body.to_string().into_bytes())?;
-        Ok(visible(serde_json::from_slice(&body).unwrap_or_default()))
+        let body = self.answer(method, path, None, carried::written(body).into_bytes())?;
+        Ok(visible(carried::read(&body).unwrap_or_default()))
     }
 
     /// The checks of `/readyz`, whether they fail or not.

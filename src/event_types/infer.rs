@@ -1,15 +1,13 @@
 //! Proposes a schema from payloads: types, members that are always there, and formats of texts.
 //!
-//! No payload becomes a tree in memory: each only adds to a [`Shape`], whose size has a limit.
+//! One payload at a time is read; each only adds to a [`Shape`], whose size has a limit.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 use crate::base::clock::Timestamp;
-use crate::model::json::quoted;
+use crate::model::json::{Json, Members, quoted};
 
 /// Payloads that are looked at.
 pub const MAX_SAMPLES: u32 = 500;
@@ -48,9 +46,8 @@ struct Shape {
 #[derive(Clone, Debug, Default)]
 struct Member {
     shape: Shape,
-    /// How many objects have it, and which was the last: a name may be repeated in one.
+    /// How many objects have it.
     count: usize,
-    last: usize,
 }
 
 impl Default for Samples {
@@ -60,15 +57,13 @@ impl Default for Samples {
 }
 
 impl Samples {
-    /// Adds a payload. One that is not JSON changes nothing.
+    /// Adds a payload. One that fits no schema, because it is not JSON or has a name twice, changes nothing.
     pub fn add(&mut self, payload: &[u8]) {
-        let mut with = self.clone();
-        let look = Look { shape: &mut with.shape, room: &mut with.room, depth: 0 };
-        let mut json = serde_json::Deserializer::from_slice(payload);
-        if look.deserialize(&mut json).and_then(|()| json.end()).is_ok() {
-            with.count = with.count.saturating_add(1);
-            *self = with;
-        }
+        let Some(value) = Json::read(payload).ok().filter(|value| !is_ambiguous(value)) else {
+            return;
+        };
+        self.count = self.count.saturating_add(1);
+        Look { room: &mut self.room }.add(&mut self.shape, &value, 0);
     }
 
     /// A schema that all of the payloads fit.
@@ -120,20 +115,26 @@ impl Shape {
         Value::Object(keywords)
     }
 
+    fn add_text(&mut self, text: &str) {
+        let is_time = text.contains('T') && Timestamp::parse(text).is_some();
+        let is_uuid = text.len() == 36 && uuid::Uuid::try_parse(text).is_ok();
+        self.texts = self.texts.saturating_add(1);
+        self.times = self.times.saturating_add(is_time.into());
+        self.uuids = self.uuids.saturating_add(is_uuid.into());
+    }
+
     /// The member of an object, added if there is room; `None` once the object counts as a map.
-    fn member(&mut self, name: String, room: &mut usize) -> Option<&mut Self> {
-        if !self.is_map && !self.members.contains_key(&name) {
-            let bytes = quoted(&name).len().saturating_mul(2);
+    fn member(&mut self, name: &str, room: &mut usize) -> Option<&mut Self> {
+        if !self.is_map && !self.members.contains_key(name) {
+            let bytes = quoted(name).len().saturating_mul(2);
             self.is_map = self.members.len() >= MAX_MEMBERS || !takes(room, bytes);
         }
         if self.is_map {
             self.members.clear();
             return None;
         }
-        let member = self.members.entry(name).or_default();
-        if member.last != self.objects {
-            (member.last, member.count) = (self.objects, member.count.saturating_add(1));
-        }
+        let member = self.members.entry(name.to_owned()).or_default();
+        member.count = member.count.saturating_add(1);
         Some(&mut member.shape)
     }
 }
@@ -145,104 +146,69 @@ fn takes(room: &mut usize, bytes: usize) -> bool {
     left.is_some()
 }
 
-/// Reads one value into the shape of its place.
-struct Look<'s> {
-    shape: &'s mut Shape,
-    room: &'s mut usize,
-    depth: usize,
+/// Adds values to the shapes of their places.
+struct Look<'r> {
+    room: &'r mut usize,
 }
 
 impl Look<'_> {
-    fn is(self, name: &'static str) {
-        self.shape.types.insert(name);
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Look<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, value: D) -> Result<(), D::Error> {
-        value.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Look<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<(), E> {
-        self.is("null");
-        Ok(())
-    }
-
-    fn visit_bool<E: Error>(self, _: bool) -> Result<(), E> {
-        self.is("boolean");
-        Ok(())
-    }
-
-    fn visit_i64<E: Error>(self, _: i64) -> Result<(), E> {
-        self.is("integer");
-        Ok(())
-    }
-
-    fn visit_u64<E: Error>(self, _: u64) -> Result<(), E> {
-        self.is("integer");
-        Ok(())
-    }
-
-    fn visit_f64<E: Error>(self, _: f64) -> Result<(), E> {
-        self.is("number");
-        Ok(())
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
-        let is_time = text.contains('T') && Timestamp::parse(text).is_some();
-        let is_uuid = text.len() == 36 && uuid::Uuid::try_parse(text).is_ok();
-        let Shape { texts, times, uuids, .. } = &mut *self.shape;
-        *texts = texts.saturating_add(1);
-        *times = times.saturating_add(is_time.into());
-        *uuids = uuids.saturating_add(is_uuid.into());
-        self.is("string");
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        let Self { shape, room, depth } = self;
-        shape.types.insert("array");
-        loop {
-            let may = depth < MAX_DEPTH && (shape.items.is_some() || takes(room, 0));
-            if !may {
-                while items.next_element::<IgnoredAny>()?.is_some() {}
-                return Ok(());
+    fn add(&mut self, shape: &mut Shape, value: &Json, depth: usize) {
+        let name = match value {
+            Json::Null => "null",
+            Json::Bool(_) => "boolean",
+            // `1.0` is a whole number for a schema, and a sign that others are not.
+            Json::Number(text) if text.contains(['.', 'e', 'E']) => "number",
+            Json::Whole(_) | Json::Number(_) => "integer",
+            Json::Text(text) => {
+                shape.add_text(text);
+                "string"
             }
-            let mut inner = shape.items.take().unwrap_or_default();
-            let look = Look { shape: &mut inner, room, depth: depth.saturating_add(1) };
-            let is_one = items.next_element_seed(look)?.is_some();
-            // An empty list says nothing of its items.
-            shape.items = (is_one || !inner.types.is_empty()).then_some(inner);
-            if !is_one {
-                return Ok(());
+            Json::List(items) => {
+                self.add_items(shape, items, depth);
+                "array"
             }
+            Json::Object(members) => {
+                self.add_members(shape, members, depth);
+                "object"
+            }
+        };
+        shape.types.insert(name);
+    }
+
+    fn add_items(&mut self, shape: &mut Shape, items: &[Json], depth: usize) {
+        // An empty list says nothing of its items.
+        let may = depth < MAX_DEPTH && (shape.items.is_some() || takes(self.room, 0));
+        if !may || items.is_empty() {
+            return;
         }
+        let mut inner = shape.items.take().unwrap_or_default();
+        for item in items {
+            self.add(&mut inner, item, depth.saturating_add(1));
+        }
+        shape.items = Some(inner);
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
-        let Self { shape, room, depth } = self;
-        shape.types.insert("object");
+    fn add_members(&mut self, shape: &mut Shape, members: &Members, depth: usize) {
         shape.objects = shape.objects.saturating_add(1);
-        while let Some(name) = members.next_key::<String>()? {
-            match shape.member(name, room) {
+        for (name, value) in members.iter() {
+            match shape.member(name, self.room) {
                 Some(inner) if depth < MAX_DEPTH => {
-                    let depth = depth.saturating_add(1);
-                    members.next_value_seed(Look { shape: inner, room, depth })?;
+                    self.add(inner, value, depth.saturating_add(1));
                 }
-                _ => drop(members.next_value::<IgnoredAny>()?),
+                _ => {}
             }
         }
-        Ok(())
+    }
+}
+
+/// Whether an object in a value has a name twice.
+fn is_ambiguous(value: &Json) -> bool {
+    match value {
+        Json::Object(members) => {
+            members.is_ambiguous() || members.iter().any(|(_, inner)| is_ambiguous(inner))
+        }
+        Json::List(items) => items.iter().any(is_ambiguous),
+        _ => false,
     }
 }
 
@@ -271,20 +237,23 @@ mod tests {
             })
             .collect();
         let schema = proposed(&payloads);
-        let compiled = Schema::compile(&schema).unwrap();
+        let compiled = Schema::compile(&Json::from(&schema)).unwrap();
         for payload in &payloads {
             assert_eq!(compiled.check(payload.to_string().as_bytes(), false), None);
         }
     }
 
     #[test]
-    fn what_is_not_json_changes_nothing_and_a_repeated_name_counts_once() {
+    fn a_payload_that_fits_no_schema_changes_nothing() {
         let mut samples = Samples::default();
-        for payload in [&br#"{"a":1,"a":2}"#[..], br#"{"a":1,"b":"\ud800"}"#, b"{}}", b""] {
+        for payload in [&br#"{"a":1,"a":2}"#[..], br#"{"c":[{"a":1,"a":2}]}"#, b"{}}", b"", b"\xff"]
+        {
             samples.add(payload);
         }
-        assert_eq!((samples.count, &samples.schema()["required"]), (1, &json!(["a"])));
-        assert_eq!(samples.schema()["properties"], json!({ "a": { "type": "integer" } }));
+        assert_eq!(samples.count, 0);
+        samples.add(br#"{"a":18446744073709551617,"b":"\ud800"}"#);
+        assert_eq!((samples.count, &samples.schema()["required"]), (1, &json!(["a", "b"])));
+        assert_eq!(samples.schema()["properties"]["a"], json!({ "type": "integer" }));
     }
 
     #[test]

@@ -1,20 +1,21 @@
 //! JSON Schema 2020-12 as far as event types need it, with a bound on the work of a check.
 //!
 //! A schema is compiled once. Each step of a check costs work, and a check has work in proportion to the payload. Keywords
-//! that are not known here are refused, so that none passes unchecked. Formats other than `date-time`, `date` and `uuid`
-//! are annotations. docs/decisions/0003-dependencies.md says why this is not a library.
+//! and formats that are not known here are refused, so that none passes unchecked. Formats other than `date-time`, `date`
+//! and `uuid` are annotations. Numbers are compared by their digits. docs/decisions/0003-dependencies.md says why this is not a
+//! library.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use regex_lite::{Regex, RegexBuilder};
-use serde_json::{Map, Value};
 
 use crate::base::clock::Timestamp;
+use crate::model::json::{Decimal, Json, Members, Unreadable, quoted};
 use crate::model::sealed;
 
 /// Bytes of a schema at most.
 pub const MAX_SCHEMA_BYTES: usize = 64 * 1024;
-/// Bytes of a payload that is checked at most: it is read as a whole, into about ten times its size.
+/// Bytes of a payload that is checked at most: it is read as a whole, see [`Json`].
 const MAX_PAYLOAD_BYTES: usize = 4 << 20;
 /// Schemas within a schema at most.
 const MAX_NODES: usize = 1000;
@@ -32,28 +33,55 @@ const BYTES_PER_BYTE: usize = 24;
 const WORK_BASE: u64 = 10_000;
 /// Work for each byte of the payload.
 const WORK_PER_BYTE: u64 = 20;
-/// From here on numbers are read as floating-point ones only: 2 to the power of 64.
-const WHOLE_BELOW: f64 = 18_446_744_073_709_551_616.0;
 /// Characters of a mistake that are told: names of members may be long.
 const MAX_MISTAKE_CHARS: usize = 300;
 /// Mistakes that are told of one payload.
 const MAX_MISTAKES: usize = 5;
 
-/// Keywords that say nothing about whether a value is valid.
-const ANNOTATIONS: [&str; 12] = [
-    "$schema",
-    "$id",
-    "$comment",
-    "$defs",
-    "title",
-    "description",
-    "default",
-    "examples",
-    "deprecated",
-    "readOnly",
-    "writeOnly",
-    "contentMediaType",
+/// What `$schema` may be: the dialect that is checked here.
+const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
+
+/// Formats that are checked.
+const FORMATS: [&str; 3] = ["date-time", "date", "uuid"];
+/// Formats of JSON Schema and OpenAPI that say nothing about whether a value is valid. Any other name is a mistake.
+const FORMATS_NOTED: [&str; 23] = [
+    "time",
+    "duration",
+    "email",
+    "idn-email",
+    "hostname",
+    "idn-hostname",
+    "ipv4",
+    "ipv6",
+    "uri",
+    "uri-reference",
+    "iri",
+    "iri-reference",
+    "uri-template",
+    "json-pointer",
+    "relative-json-pointer",
+    "regex",
+    "int32",
+    "int64",
+    "float",
+    "double",
+    "byte",
+    "binary",
+    "password",
 ];
+
+/// The type that the value of an annotation must have: of a keyword that says nothing about whether a value is valid.
+/// `None`: the keyword is not an annotation.
+fn annotation(keyword: &str) -> Option<&'static str> {
+    Some(match keyword {
+        "$id" | "$comment" | "title" | "description" | "contentMediaType" => "string",
+        "deprecated" | "readOnly" | "writeOnly" => "boolean",
+        "examples" => "array",
+        "$defs" => "object",
+        "default" => "",
+        _ => return None,
+    })
+}
 
 /// A compiled schema.
 #[derive(Debug)]
@@ -73,7 +101,8 @@ enum Rule {
     Types(Vec<String>),
     /// The values in one form each, so that 1 and 1.0 are the same.
     Enum(BTreeSet<String>),
-    Number(Bound, f64),
+    /// The bound as it is written.
+    Number(Bound, String),
     Length(Bound, u64),
     Items(Bound, u64),
     Pattern(Regex, u64),
@@ -112,16 +141,14 @@ impl Bound {
         }
     }
 
-    fn holds(self, value: f64, bound: f64) -> bool {
+    fn holds(self, value: Decimal<'_>, bound: Decimal<'_>) -> bool {
+        let order = value.compare(bound);
         match self {
-            Self::Least => value >= bound,
-            Self::Most => value <= bound,
-            Self::Above => value > bound,
-            Self::Below => value < bound,
-            Self::MultipleOf => {
-                let times = value / bound;
-                (times - times.round()).abs() <= times.abs().max(1.0) * 1e-12
-            }
+            Self::Least => order.is_ge(),
+            Self::Most => order.is_le(),
+            Self::Above => order.is_gt(),
+            Self::Below => order.is_lt(),
+            Self::MultipleOf => value.is_multiple_of(bound),
         }
     }
 
@@ -136,7 +163,7 @@ impl Bound {
 impl Schema {
     /// Compiles a schema.
     /// Fails with what cannot be used, and where.
-    pub fn compile(schema: &Value) -> Result<Self, String> {
+    pub fn compile(schema: &Json) -> Result<Self, String> {
         let bytes = schema.to_string().len();
         if bytes > MAX_SCHEMA_BYTES {
             return Err(format!("it has {bytes} bytes; at most {MAX_SCHEMA_BYTES} are taken"));
@@ -145,8 +172,8 @@ impl Schema {
         let root = compiler.node(schema, "#", 0)?;
         let mut defs = BTreeMap::new();
         if let Some(given) = schema.get("$defs") {
-            for (name, def) in object(given, "#/$defs")? {
-                defs.insert(name.clone(), compiler.node(def, &format!("#/$defs/{name}"), 0)?);
+            for (name, def) in object(given, "#/$defs")?.iter() {
+                defs.insert(name.to_owned(), compiler.node(def, &format!("#/$defs/{name}"), 0)?);
             }
         }
         let bytes = bytes.saturating_mul(BYTES_PER_BYTE).saturating_add(compiler.pattern_bytes);
@@ -203,11 +230,15 @@ impl Schema {
         }
         let bytes = u64::try_from(payload.len()).unwrap_or(u64::MAX);
         let work = WORK_BASE.saturating_add(bytes.saturating_mul(WORK_PER_BYTE));
-        let value: Value = match serde_json::from_slice(payload) {
+        let value = match Json::read(payload) {
             Ok(value) => value,
-            Err(_not_json) => return Some("the payload is not JSON".to_owned()),
+            Err(Unreadable::NotJson(_)) => return Some("the payload is not JSON".to_owned()),
+            Err(why) => return Some(format!("the payload cannot be checked: {why}")),
         };
         let mut run = Run { schema: self, is_sealed, work, mistakes: Vec::new(), quiet: 0 };
+        if !run.names_are_clear(&value, &Place::Root) {
+            return Some(run.mistakes.join("; "));
+        }
         if run.node(&self.root, &value, &Place::Root) {
             return None;
         }
@@ -238,12 +269,16 @@ struct Compiler {
     pattern_bytes: usize,
 }
 
-fn object<'v>(value: &'v Value, at: &str) -> Result<&'v Map<String, Value>, String> {
-    value.as_object().ok_or_else(|| format!("{at} must be an object"))
+fn object<'v>(value: &'v Json, at: &str) -> Result<&'v Members, String> {
+    let members = value.as_object().ok_or_else(|| format!("{at} must be an object"))?;
+    match members.name_twice() {
+        Some(name) => Err(format!("{at} has the name {name:?} twice")),
+        None => Ok(members),
+    }
 }
 
 impl Compiler {
-    fn node(&mut self, schema: &Value, at: &str, depth: usize) -> Result<Node, String> {
+    fn node(&mut self, schema: &Json, at: &str, depth: usize) -> Result<Node, String> {
         self.nodes = self.nodes.saturating_add(1);
         if self.nodes > MAX_NODES || depth > MAX_DEPTH {
             return Err(format!(
@@ -251,13 +286,13 @@ impl Compiler {
             ));
         }
         let keywords = match schema {
-            Value::Bool(true) => return Ok(Vec::new()),
-            Value::Bool(false) => return Ok(vec![Rule::Never]),
-            Value::Object(keywords) => keywords,
+            Json::Bool(true) => return Ok(Vec::new()),
+            Json::Bool(false) => return Ok(vec![Rule::Never]),
+            Json::Object(_) => object(schema, at)?,
             _ => return Err(format!("{at} must be an object, true or false")),
         };
         let mut node = Vec::new();
-        for (keyword, value) in keywords {
+        for (keyword, value) in keywords.iter() {
             let place = format!("{at}/{keyword}");
             node.extend(self.rule(keywords, (keyword, value), &place, depth)?);
         }
@@ -266,58 +301,34 @@ impl Compiler {
 
     fn rule(
         &mut self,
-        all: &Map<String, Value>,
-        (keyword, value): (&str, &Value),
+        all: &Members,
+        (keyword, value): (&str, &Json),
         at: &str,
         depth: usize,
     ) -> Result<Option<Rule>, String> {
         let wrong = |what: &str| format!("{at} must be {what}");
-        let number = || value.as_f64().ok_or_else(|| wrong("a number"));
-        let count = || value.as_u64().ok_or_else(|| wrong("a whole number from 0 on"));
+        if let Some(rule) = of_values(keyword, value, at)? {
+            return Ok(Some(rule));
+        }
         let depth = depth.saturating_add(1);
         Ok(Some(match keyword {
-            _ if ANNOTATIONS.contains(&keyword) => return Ok(None),
-            "type" => {
-                let types = if value.is_string() { vec![value.clone()] } else { array(value, at)? };
-                let known = ["string", "number", "integer", "boolean", "null", "object", "array"];
-                let types = texts(&types, at)?;
-                if types.is_empty() || types.iter().any(|name| !known.contains(&name.as_str())) {
-                    return Err(wrong(&format!("one or more of {}", known.join(", "))));
-                }
-                Rule::Types(types)
-            }
-            "enum" => Rule::Enum(array(value, at)?.iter().map(canonical).collect()),
-            "const" => Rule::Enum(BTreeSet::from([canonical(value)])),
-            "minimum" => Rule::Number(Bound::Least, number()?),
-            "maximum" => Rule::Number(Bound::Most, number()?),
-            "exclusiveMinimum" => Rule::Number(Bound::Above, number()?),
-            "exclusiveMaximum" => Rule::Number(Bound::Below, number()?),
-            "multipleOf" if number()? > 0.0 => Rule::Number(Bound::MultipleOf, number()?),
-            "multipleOf" => return Err(wrong("more than 0")),
-            "minLength" => Rule::Length(Bound::Least, count()?),
-            "maxLength" => Rule::Length(Bound::Most, count()?),
-            "minItems" => Rule::Items(Bound::Least, count()?),
-            "maxItems" => Rule::Items(Bound::Most, count()?),
             "pattern" => self.pattern(value.as_str().ok_or_else(|| wrong("a text"))?, at)?,
-            "format" => Rule::Format(value.as_str().ok_or_else(|| wrong("a text"))?.to_owned()),
-            "required" => Rule::Required(texts(&array(value, at)?, at)?),
             "properties" => {
                 let others = all.get("additionalProperties");
                 let mut named = BTreeMap::new();
-                for (name, inner) in object(value, at)? {
-                    named.insert(name.clone(), self.node(inner, &format!("{at}/{name}"), depth)?);
+                for (name, inner) in object(value, at)?.iter() {
+                    let inner = self.node(inner, &format!("{at}/{name}"), depth)?;
+                    named.insert(name.to_owned(), inner);
                 }
                 let others = others.map(|node| self.node(node, at, depth)).transpose()?;
                 Rule::Properties { named, others }
             }
-            "additionalProperties" if all.contains_key("properties") => return Ok(None),
+            "additionalProperties" if all.get("properties").is_some() => return Ok(None),
             "additionalProperties" => {
                 let others = Some(self.node(value, at, depth)?);
                 Rule::Properties { named: BTreeMap::new(), others }
             }
             "items" => Rule::Elements(self.node(value, at, depth)?),
-            "uniqueItems" if value == &Value::Bool(true) => Rule::Unique,
-            "uniqueItems" => return Ok(None),
             "allOf" => Rule::All(self.nodes(value, at, depth)?),
             "anyOf" => Rule::Any(self.nodes(value, at, depth)?),
             "oneOf" => Rule::One(self.nodes(value, at, depth)?),
@@ -331,9 +342,8 @@ impl Compiler {
                 Rule::Ref(name.to_owned())
             }
             _ => {
-                return Err(format!(
-                    "{at} is a keyword that is not checked here; leave it out. docs/api.md lists those that are"
-                ));
+                check_annotation(keyword, value, at)?;
+                return Ok(None);
             }
         }))
     }
@@ -345,7 +355,7 @@ impl Compiler {
         Ok(Rule::Pattern(regex, u64::from(kib).saturating_mul(4)))
     }
 
-    fn nodes(&mut self, value: &Value, at: &str, depth: usize) -> Result<Vec<Node>, String> {
+    fn nodes(&mut self, value: &Json, at: &str, depth: usize) -> Result<Vec<Node>, String> {
         let schemas = array(value, at)?;
         if schemas.is_empty() {
             return Err(format!("{at} must not be empty"));
@@ -354,12 +364,92 @@ impl Compiler {
     }
 }
 
-fn array(value: &Value, at: &str) -> Result<Vec<Value>, String> {
-    value.as_array().cloned().ok_or_else(|| format!("{at} must be an array"))
+/// The rule of a keyword that has no schemas within it; `None`: it is another keyword, or says nothing.
+fn of_values(keyword: &str, value: &Json, at: &str) -> Result<Option<Rule>, String> {
+    let wrong = |what: &str| format!("{at} must be {what}");
+    let number = || value.is_number().then(|| value.to_string()).ok_or_else(|| wrong("a number"));
+    let count = || {
+        let no_count = || wrong("a whole number from 0 on");
+        value
+            .with_number(|number| number.count().ok_or_else(no_count))
+            .unwrap_or_else(|| Err(no_count()))
+    };
+    Ok(Some(match keyword {
+        "type" => types(value, at)?,
+        "enum" => Rule::Enum(array(value, at)?.iter().map(canonical).collect()),
+        "const" => Rule::Enum(BTreeSet::from([canonical(value)])),
+        "minimum" => Rule::Number(Bound::Least, number()?),
+        "maximum" => Rule::Number(Bound::Most, number()?),
+        "exclusiveMinimum" => Rule::Number(Bound::Above, number()?),
+        "exclusiveMaximum" => Rule::Number(Bound::Below, number()?),
+        "multipleOf" => {
+            let divisor = number()?;
+            if !Decimal::read(&divisor).is_some_and(Decimal::is_divisor) {
+                return Err(wrong("more than 0, with at most 18 digits"));
+            }
+            Rule::Number(Bound::MultipleOf, divisor)
+        }
+        "minLength" => Rule::Length(Bound::Least, count()?),
+        "maxLength" => Rule::Length(Bound::Most, count()?),
+        "minItems" => Rule::Items(Bound::Least, count()?),
+        "maxItems" => Rule::Items(Bound::Most, count()?),
+        "format" => {
+            let name = value.as_str().ok_or_else(|| wrong("a text"))?;
+            if FORMATS.contains(&name) {
+                return Ok(Some(Rule::Format(name.to_owned())));
+            }
+            return Ok(None);
+        }
+        "required" => Rule::Required(texts(array(value, at)?, at)?),
+        "uniqueItems" => match value {
+            Json::Bool(true) => Rule::Unique,
+            Json::Bool(false) => return Ok(None),
+            _ => return Err(wrong("true or false")),
+        },
+        _ => return Ok(None),
+    }))
 }
 
-fn texts(values: &[Value], at: &str) -> Result<Vec<String>, String> {
-    let text = |value: &Value| value.as_str().map(str::to_owned);
+fn types(value: &Json, at: &str) -> Result<Rule, String> {
+    let known = ["string", "number", "integer", "boolean", "null", "object", "array"];
+    let types = match value {
+        Json::Text(one) => vec![one.to_string()],
+        several => texts(array(several, at)?, at)?,
+    };
+    if types.is_empty() || types.iter().any(|name| !known.contains(&name.as_str())) {
+        return Err(format!("{at} must be one or more of {}", known.join(", ")));
+    }
+    Ok(Rule::Types(types))
+}
+
+/// Checks a keyword that says nothing about whether a value is valid; refuses one that is not known.
+fn check_annotation(keyword: &str, value: &Json, at: &str) -> Result<(), String> {
+    let text = || value.as_str().ok_or_else(|| format!("{at} must be a text"));
+    match (keyword, annotation(keyword)) {
+        ("uniqueItems", _) => Ok(()),
+        ("$schema", _) if text()?.trim_end_matches('#') == DIALECT => Ok(()),
+        ("$schema", _) => {
+            Err(format!("{at} must be {DIALECT}, which is the dialect that is checked here"))
+        }
+        ("format", _) if FORMATS_NOTED.contains(&text()?) => Ok(()),
+        ("format", _) => {
+            let known = [&FORMATS[..], &FORMATS_NOTED].concat().join(", ");
+            Err(format!("{at} is not a known format; known are {known}"))
+        }
+        (_, Some(kind)) if kind.is_empty() || type_of(value) == kind => Ok(()),
+        (_, Some(kind)) => Err(format!("{at} must be of the type {kind}")),
+        (_, None) => Err(format!(
+            "{at} is a keyword that is not checked here; leave it out. docs/api.md lists those that are"
+        )),
+    }
+}
+
+fn array<'v>(value: &'v Json, at: &str) -> Result<&'v [Json], String> {
+    value.as_list().ok_or_else(|| format!("{at} must be an array"))
+}
+
+fn texts(values: &[Json], at: &str) -> Result<Vec<String>, String> {
+    let text = |value: &Json| value.as_str().map(str::to_owned);
     values.iter().map(|value| text(value).ok_or_else(|| format!("{at} must hold texts"))).collect()
 }
 
@@ -379,29 +469,29 @@ fn pattern(text: &str, at: &str) -> Result<(Regex, u32), String> {
 }
 
 /// A value in the one form that all equal values have. Its length is in proportion to the value.
-fn canonical(value: &Value) -> String {
+fn canonical(value: &Json) -> String {
     let mut text = String::new();
     let _is_paid = write_canonical(value, &mut text, &mut |_| true);
     text
 }
 
 /// Pays for each part before it is written; nothing more is written once that fails.
-fn write_canonical(value: &Value, into: &mut String, pay: &mut dyn FnMut(usize) -> bool) -> bool {
+fn write_canonical(value: &Json, into: &mut String, pay: &mut dyn FnMut(usize) -> bool) -> bool {
     let size = match value {
-        Value::Object(members) => members.keys().map(String::len).sum(),
-        Value::String(text) => text.len(),
+        Json::Object(members) => members.iter().map(|(name, _)| name.len()).sum(),
+        Json::Text(text) | Json::Number(text) => text.len(),
         _ => 1,
     };
     if !pay(size.saturating_add(1)) {
         return false;
     }
     match value {
-        Value::Object(members) => {
+        Json::Object(members) => {
             into.push('{');
             let mut sorted: Vec<_> = members.iter().collect();
             sorted.sort_unstable_by_key(|(name, _)| *name);
             let is_paid = sorted.into_iter().all(|(name, value)| {
-                into.push_str(&Value::from(name.as_str()).to_string());
+                into.push_str(&quoted(name));
                 into.push(':');
                 let is_paid = write_canonical(value, into, pay);
                 into.push(',');
@@ -410,7 +500,7 @@ fn write_canonical(value: &Value, into: &mut String, pay: &mut dyn FnMut(usize) 
             into.push('}');
             return is_paid;
         }
-        Value::Array(items) => {
+        Json::List(items) => {
             into.push('[');
             let is_paid = items.iter().all(|item| {
                 let is_paid = write_canonical(item, into, pay);
@@ -420,15 +510,8 @@ fn write_canonical(value: &Value, into: &mut String, pay: &mut dyn FnMut(usize) 
             into.push(']');
             return is_paid;
         }
-        Value::Number(number) => {
-            let whole = number.as_f64().filter(|float| number.is_f64() && float.fract() == 0.0);
-            let form = match whole {
-                // A whole number of JSON may have this size. Adding 0 takes the sign of a zero away.
-                Some(float) if float.abs() < WHOLE_BELOW => format!("{:.0}", float + 0.0),
-                Some(float) => format!("{float:e}"),
-                None => number.to_string(),
-            };
-            into.push_str(&form);
+        Json::Whole(_) | Json::Number(_) => {
+            let _written = value.with_number(|number| number.write_form(into));
         }
         _ => into.push_str(&value.to_string()),
     }
@@ -473,7 +556,7 @@ impl Run<'_> {
     }
 
     /// The one form of a value; `None`: there is no work left.
-    fn canonical(&mut self, value: &Value) -> Option<String> {
+    fn canonical(&mut self, value: &Json) -> Option<String> {
         let mut text = String::new();
         write_canonical(value, &mut text, &mut |work| self.pay(work)).then_some(text)
     }
@@ -490,14 +573,32 @@ impl Run<'_> {
         holds
     }
 
-    fn quietly(&mut self, node: &Node, value: &Value, at: &Place<'_>) -> bool {
+    /// Whether no name is twice in an object. What reads such a payload may see another value than was checked.
+    fn names_are_clear(&mut self, value: &Json, at: &Place<'_>) -> bool {
+        match value {
+            Json::Object(members) => {
+                if let Some(name) = members.name_twice() {
+                    return self.judge(false, at, || format!("has the name {name:?} twice"));
+                }
+                let mut inner = members.iter();
+                inner.all(|(name, value)| self.names_are_clear(value, &Place::Member(at, name)))
+            }
+            Json::List(items) => {
+                let mut items = items.iter().enumerate();
+                items.all(|(n, item)| self.names_are_clear(item, &Place::Item(at, n)))
+            }
+            _ => true,
+        }
+    }
+
+    fn quietly(&mut self, node: &Node, value: &Json, at: &Place<'_>) -> bool {
         self.quiet = self.quiet.saturating_add(1);
         let holds = self.node(node, value, at);
         self.quiet = self.quiet.saturating_sub(1);
         holds
     }
 
-    fn node(&mut self, node: &Node, value: &Value, at: &Place<'_>) -> bool {
+    fn node(&mut self, node: &Node, value: &Json, at: &Place<'_>) -> bool {
         if self.is_sealed && value.as_str().is_some_and(sealed::is_token) {
             return true;
         }
@@ -511,7 +612,7 @@ impl Run<'_> {
         holds
     }
 
-    fn rule(&mut self, rule: &Rule, value: &Value, at: &Place<'_>) -> bool {
+    fn rule(&mut self, rule: &Rule, value: &Json, at: &Place<'_>) -> bool {
         match rule {
             Rule::Never => self.judge(false, at, || "is not allowed".to_owned()),
             Rule::Types(types) => {
@@ -525,7 +626,10 @@ impl Run<'_> {
                 self.judge(holds, at, || "is none of the values that are allowed".to_owned())
             }
             Rule::Number(bound, than) => {
-                let holds = value.as_f64().is_none_or(|number| bound.holds(number, *than));
+                let Some(limit) = Decimal::read(than) else { return true };
+                let digits = if let Json::Number(text) = value { text.len() } else { 1 };
+                let is_within = |number: Decimal<'_>| bound.holds(number, limit);
+                let holds = self.pay(digits / 16) && value.with_number(is_within).unwrap_or(true);
                 self.judge(holds, at, || format!("must be {} {than}", bound.words()))
             }
             Rule::Length(..) | Rule::Pattern(..) | Rule::Format(_) => {
@@ -533,23 +637,23 @@ impl Run<'_> {
                 self.text(rule, text, at)
             }
             Rule::Items(bound, than) => {
-                let count = value.as_array().map(Vec::len);
+                let count = value.as_list().map(<[Json]>::len);
                 self.count(count, (*bound, *than), at, "items")
             }
             Rule::Unique => {
-                let Value::Array(items) = value else { return true };
+                let Json::List(items) = value else { return true };
                 let mut seen = BTreeSet::new();
                 let is_new =
-                    |item: &Value| self.canonical(item).is_some_and(|text| seen.insert(text));
+                    |item: &Json| self.canonical(item).is_some_and(|text| seen.insert(text));
                 let holds = items.iter().all(is_new);
                 self.judge(holds, at, || "must not hold an item twice".to_owned())
             }
             Rule::Required(_) | Rule::Properties { .. } => {
-                let Value::Object(members) = value else { return true };
+                let Json::Object(members) = value else { return true };
                 self.members(rule, members, at)
             }
             Rule::Elements(node) => {
-                let Value::Array(items) = value else { return true };
+                let Json::List(items) = value else { return true };
                 let mut holds = true;
                 for (n, item) in items.iter().enumerate() {
                     holds &= self.pay(1) && self.node(node, item, &Place::Item(at, n));
@@ -588,17 +692,21 @@ impl Run<'_> {
         }
     }
 
-    fn members(&mut self, rule: &Rule, members: &Map<String, Value>, at: &Place<'_>) -> bool {
+    fn members(&mut self, rule: &Rule, members: &Members, at: &Place<'_>) -> bool {
         let mut holds = true;
         match rule {
             Rule::Required(names) => {
+                let has: BTreeSet<&str> = members.iter().map(|(name, _)| name).collect();
+                if !self.pay(has.len()) {
+                    return false;
+                }
                 for name in names {
-                    let is_there = self.pay(1 + name.len() / 16) && members.contains_key(name);
+                    let is_there = self.pay(1 + name.len() / 16) && has.contains(name.as_str());
                     holds &= self.judge(is_there, at, || format!("has no member {name:?}"));
                 }
             }
             Rule::Properties { named, others } => {
-                for (name, value) in members {
+                for (name, value) in members.iter() {
                     holds &= self.pay(1 + name.len() / 16);
                     let Some(node) = named.get(name).or(others.as_ref()) else { continue };
                     holds &= self.node(node, value, &Place::Member(at, name));
@@ -609,7 +717,7 @@ impl Run<'_> {
         holds
     }
 
-    fn combined(&mut self, rule: &Rule, value: &Value, at: &Place<'_>) -> bool {
+    fn combined(&mut self, rule: &Rule, value: &Json, at: &Place<'_>) -> bool {
         match rule {
             Rule::All(all) => {
                 let mut holds = true;
@@ -654,54 +762,131 @@ impl Run<'_> {
     }
 }
 
-fn is_of(value: &Value, name: &str) -> bool {
-    match (value, name) {
-        (Value::Number(number), "integer") => {
-            !number.is_f64() || number.as_f64().is_some_and(|float| float.fract() == 0.0)
-        }
-        (Value::Number(_), "number") => true,
-        _ => type_of(value) == name,
+fn is_of(value: &Json, name: &str) -> bool {
+    if name == "integer" {
+        let has_fraction = value.with_number(|number| !number.is_whole());
+        return has_fraction == Some(false);
     }
+    type_of(value) == name
 }
 
 /// The type of a value, in the words of JSON Schema.
-pub(super) const fn type_of(value: &Value) -> &'static str {
+const fn type_of(value: &Json) -> &'static str {
     match value {
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
+        Json::Null => "null",
+        Json::Bool(_) => "boolean",
+        Json::Whole(_) | Json::Number(_) => "number",
+        Json::Text(_) => "string",
+        Json::List(_) => "array",
+        Json::Object(_) => "object",
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Map, Value, json};
 
     use super::*;
 
+    fn compiled(schema: &Value) -> Schema {
+        Schema::compile(&Json::from(schema)).unwrap()
+    }
+
     fn says(schema: &Value, payload: &Value) -> Option<String> {
-        Schema::compile(schema).unwrap().check(payload.to_string().as_bytes(), false)
+        compiled(schema).check(payload.to_string().as_bytes(), false)
+    }
+
+    fn read(text: &str) -> Json {
+        Json::read(text.as_bytes()).unwrap()
     }
 
     #[test]
     fn the_form_of_a_deep_value_is_as_long_as_the_value() {
         let nested = |deep: usize| format!("{}1{}", "[".repeat(deep), "]".repeat(deep));
-        let value: Value = serde_json::from_str(&nested(120)).unwrap();
-        assert!(canonical(&value).len() < 500);
-        let object: Value = serde_json::from_str(r#"{"b":[1.0,"x"],"a":null}"#).unwrap();
-        assert_eq!(canonical(&object), r#"{"a":null,"b":[1,"x",],}"#);
+        assert!(canonical(&read(&nested(120))).len() < 500);
+        let object = read(r#"{"b":[1.0,"x"],"a":null}"#);
+        assert_eq!(canonical(&object), r#"{"a":null,"b":[1e0,"x",],}"#);
         // 1e308 has 309 digits, and 5 characters.
         for number in ["1e308", "-1e308", "5e-324", "0.1", "-1e19", "18446744073709551616"] {
-            let value: Value = serde_json::from_str(number).unwrap();
-            assert!(canonical(&value).len() <= 25, "{number}: {}", canonical(&value));
+            let form = canonical(&read(number));
+            assert!(form.len() <= 25, "{number}: {form}");
         }
         let same = [("1e18", "1000000000000000000"), ("-0.0", "0"), ("1E308", "10e307")];
         for (one, other) in same {
-            let form = |text| canonical(&serde_json::from_str(text).unwrap());
-            assert_eq!(form(one), form(other));
+            assert_eq!(canonical(&read(one)), canonical(&read(other)));
+        }
+        let other = ["18446744073709551616", "18446744073709551617"];
+        assert_ne!(canonical(&read(other[0])), canonical(&read(other[1])));
+    }
+
+    /// What floats cannot decide: the payload is given as it is written.
+    #[test]
+    fn numbers_are_checked_by_their_digits() {
+        for (schema, payload, fits) in [
+            (r#"{"multipleOf":0.01}"#, "19.99", true),
+            (r#"{"multipleOf":0.01}"#, "19.991", false),
+            (r#"{"multipleOf":0.01}"#, "5000000000000.055", false),
+            (r#"{"multipleOf":0.01}"#, "5000000000000.05", true),
+            (r#"{"multipleOf":2}"#, "9007199254740993", false),
+            (r#"{"multipleOf":0.1}"#, "0.3", true),
+            (r#"{"multipleOf":0.1}"#, "1e400", true),
+            (r#"{"maximum":9007199254740992}"#, "9007199254740993", false),
+            (r#"{"maximum":18446744073709551616}"#, "18446744073709551616", true),
+            (r#"{"maximum":18446744073709551616}"#, "18446744073709551617", false),
+            (r#"{"exclusiveMaximum":0.1}"#, "0.09999999999999999999", true),
+            (r#"{"exclusiveMinimum":0.1}"#, "0.1000000000000000000001", true),
+            (r#"{"minimum":-1e400}"#, "-1e401", false),
+            (r#"{"const":18446744073709551617}"#, "18446744073709551617", true),
+            (r#"{"const":18446744073709551617}"#, "18446744073709551616", false),
+            (r#"{"enum":[1.10,2]}"#, "1.1", true),
+            (r#"{"enum":[9007199254740992]}"#, "9007199254740993", false),
+            (r#"{"uniqueItems":true}"#, "[9007199254740992,9007199254740993]", true),
+            (r#"{"uniqueItems":true}"#, "[1,1.0]", false),
+            (r#"{"type":"integer"}"#, "1e400", true),
+            (r#"{"type":"integer"}"#, "9007199254740993.5", false),
+            (r#"{"type":"integer"}"#, "123456789012345678901234567890.0", true),
+            (r#"{"minLength":2.0}"#, "\"a\"", false),
+            (r#"{"required":["a"]}"#, r#"{"a":1,"note":"cut \ud83d"}"#, true),
+        ] {
+            let schema = Schema::compile(&read(schema)).unwrap();
+            let said = schema.check(payload.as_bytes(), false);
+            assert_eq!(said.is_none(), fits, "{schema:?} {payload} {said:?}");
+        }
+    }
+
+    #[test]
+    fn a_payload_with_a_name_twice_fits_no_schema() {
+        let schema = Schema::compile(&Json::Bool(true)).unwrap();
+        let said = schema.check(br#"{"a":[{"b/c":{"x":1,"\u0078":2}}]}"#, false).unwrap();
+        assert_eq!(said, "/a/0/b~1c has the name \"x\" twice");
+    }
+
+    #[test]
+    fn what_a_schema_says_in_vain_is_refused() {
+        for (schema, why) in [
+            (r#"{"format":"datetime"}"#, "#/format is not a known format"),
+            (r#"{"format":1}"#, "#/format must be a text"),
+            (r#"{"$schema":"http://json-schema.org/draft-07/schema#"}"#, "draft/2020-12/schema"),
+            (r#"{"$schema":true}"#, "#/$schema must be a text"),
+            (r#"{"title":1}"#, "#/title must be of the type string"),
+            (r#"{"properties":{"a":{"deprecated":"yes"}}}"#, "#/properties/a/deprecated must be"),
+            (r#"{"examples":1}"#, "#/examples must be of the type array"),
+            (r#"{"uniqueItems":"yes"}"#, "#/uniqueItems must be true or false"),
+            (r#"{"minLength":1.5}"#, "whole number"),
+            (r#"{"maximum":"5"}"#, "#/maximum must be a number"),
+            (r#"{"multipleOf":-1}"#, "more than 0"),
+            (r#"{"multipleOf":1.1234567890123456789}"#, "at most 18 digits"),
+            (r#"{"type":"object","type":"array"}"#, "# has the name \"type\" twice"),
+            (r#"{"properties":{"a":{},"a":{}}}"#, "#/properties has the name \"a\" twice"),
+        ] {
+            let said = Schema::compile(&read(schema)).unwrap_err();
+            assert!(said.contains(why), "{schema}: {said}");
+        }
+        for schema in [
+            r#"{"$schema":"https://json-schema.org/draft/2020-12/schema","$id":"a","default":[1]}"#,
+            r#"{"$schema":"https://json-schema.org/draft/2020-12/schema#","format":"ipv4"}"#,
+        ] {
+            assert!(Schema::compile(&read(schema)).is_ok(), "{schema}");
         }
     }
 
@@ -791,10 +976,10 @@ mod tests {
     fn work(schema: &Value, payload: &Value) -> (u64, bool) {
         let text = payload.to_string();
         let all = WORK_BASE + u64::try_from(text.len()).unwrap() * WORK_PER_BYTE;
-        let schema = Schema::compile(schema).unwrap();
+        let schema = compiled(schema);
         let mut run =
             Run { schema: &schema, is_sealed: false, work: all, mistakes: Vec::new(), quiet: 0 };
-        run.node(&schema.root, payload, &Place::Root);
+        run.node(&schema.root, &read(&text), &Place::Root);
         (all - run.work, run.work == 0)
     }
 
@@ -826,13 +1011,13 @@ mod tests {
             let bytes = u64::try_from(payload.to_string().len()).unwrap();
             assert!(took <= WORK_BASE + bytes * WORK_PER_BYTE, "{took}");
             let mut run = Run {
-                schema: &Schema::compile(&schema).unwrap(),
+                schema: &compiled(&schema),
                 is_sealed: false,
                 work: 1,
                 mistakes: Vec::new(),
                 quiet: 0,
             };
-            assert_eq!(run.canonical(&payload), None, "it is written without work");
+            assert_eq!(run.canonical(&Json::from(&payload)), None, "it is written without work");
             if is_all {
                 let said = says(&schema, &payload).unwrap();
                 assert!(said.contains("checking it took too long"), "{said}");
@@ -849,7 +1034,7 @@ mod tests {
 
     #[test]
     fn a_sealed_value_fits_where_it_was_checked_before() {
-        let schema = Schema::compile(&json!({ "type": "integer" })).unwrap();
+        let schema = compiled(&json!({ "type": "integer" }));
         let sealed = br#""obx-sealed.v.AAAA.""#;
         assert!(schema.check(sealed, true).is_none() && schema.check(sealed, false).is_some());
     }

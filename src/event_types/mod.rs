@@ -13,7 +13,6 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::base::cache::Cache;
 use crate::base::clock::Timestamp;
@@ -22,6 +21,7 @@ use crate::base::words::words;
 use crate::config::{Live, Unregistered};
 use crate::event_types::json_schema::Schema;
 use crate::model::event::{NewEvent, OWN_SOURCE};
+use crate::model::json::Json;
 use crate::store::Store;
 use crate::store::column::word;
 use crate::store::error::{Error, Result};
@@ -61,9 +61,9 @@ pub struct EventType {
     pub description: String,
     // JSON Schema of payloads.
     #[schemars(with = "AnyValue")]
-    pub schema: Value,
+    pub schema: Json,
     #[schemars(with = "AnyValue")]
-    pub example: Option<Value>,
+    pub example: Option<Json>,
     pub on_invalid: OnInvalid,
     /// Where payloads have what the search finds, such as `$.number`.
     pub search_paths: Vec<String>,
@@ -225,7 +225,7 @@ impl EventTypes {
     fn read(&self, tenant: &str, name: &str) -> Result<Option<Compiled>> {
         let found = self.store.look_up(|tx| store::check(tx, tenant, name))?;
         let Some((text, on_invalid)) = found else { return Ok(None) };
-        let read = |text: &str| serde_json::from_str::<Value>(text).ok();
+        let read = |text: &str| Json::read(text.as_bytes()).ok();
         let schema = word("event_types.schema", &text, read)?;
         self.compiled.add();
         match Schema::compile(&schema) {

@@ -1,7 +1,5 @@
 //! Table `event_types`: the event types that a tenant has registered. Also reads stored events to infer a schema from.
 
-use serde_json::Value;
-
 use crate::base::clock::Timestamp;
 use crate::event_types::{EventType, OnInvalid};
 use crate::store::column::{Json, words};
@@ -52,7 +50,7 @@ pub fn put(tx: &WriteTx<'_>, tenant: &str, new: &EventType, now: Timestamp) -> R
         search_values::forget(tx, tenant, name)?;
     }
     insert!(tx, "event_types" {
-        tenant, name, description, schema: Json(schema), example: example.as_ref().map(Value::to_string), on_invalid,
+        tenant, name, description, schema: Json(schema), example: example.as_ref().map(ToString::to_string), on_invalid,
         search_paths: Json(search_paths), created_at: now, updated_at: now
     } "ON CONFLICT (tenant, name) DO UPDATE
            SET description = excluded.description, schema = excluded.schema, example = excluded.example,

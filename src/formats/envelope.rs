@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::base::headers::{AGGREGATE_ID, AGGREGATE_TYPE, EVENT_TYPE};
+use crate::base::text::without_mark;
 use crate::model::delivery::OutgoingRequest;
 use crate::model::format::Format;
 
@@ -63,6 +64,8 @@ struct Attributes<'a> {
     subject: Option<String>,
     time: String,
     traceparent: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tracestate: Option<String>,
 }
 
 impl<'a> Attributes<'a> {
@@ -81,7 +84,8 @@ impl<'a> Attributes<'a> {
                 None => id.to_owned(),
             }),
             time: outgoing.happened_at().to_string(),
-            traceparent: format!("00-{}-{span}-01", outgoing.trace()),
+            traceparent: format!("00-{}-{span}-{}", outgoing.trace(), outgoing.trace_flags()),
+            tracestate: outgoing.trace_state(),
         }
     }
 }
@@ -91,7 +95,7 @@ pub(super) fn header_fields(
     box_name: Option<&str>,
     outgoing: &OutgoingRequest,
 ) -> Vec<(String, String)> {
-    let Attributes { specversion, id, source, r#type, subject, time, traceparent } =
+    let Attributes { specversion, id, source, r#type, subject, time, traceparent, tracestate } =
         Attributes::of(box_name, outgoing);
     let fields = [
         ("ce-specversion", Some(specversion)),
@@ -101,6 +105,7 @@ pub(super) fn header_fields(
         ("ce-subject", subject.as_deref()),
         ("ce-time", Some(&time)),
         ("ce-traceparent", Some(&traceparent)),
+        ("ce-tracestate", tracestate.as_deref()),
     ];
     let given = fields.into_iter().filter_map(|(name, value)| Some((name, value?)));
     let encoded = |value: &str| utf8_percent_encode(value, IN_HEADER).to_string();
@@ -150,9 +155,9 @@ fn structured(box_name: Option<&str>, outgoing: &OutgoingRequest) -> Vec<u8> {
     event
 }
 
-/// A payload as the JSON that it is, to the byte.
+/// A payload as the JSON that it is, to the byte, without a byte order mark before it.
 fn json(payload: &[u8]) -> Option<&RawValue> {
-    serde_json::from_str(std::str::from_utf8(payload).ok()?).ok()
+    serde_json::from_str(std::str::from_utf8(without_mark(payload)).ok()?).ok()
 }
 
 /// What is written to memory, which cannot fail.

@@ -1,14 +1,16 @@
 //! Conditions on a payload: whether they can be used, and whether they hold.
 //!
-//! A payload is read once for all filters of its tenant, which share a bound of steps. Where that is used up, it is not
-//! known whether further filters hold. What is sealed in a payload counts as absent.
+//! A payload is read once for all filters of its tenant, which share a bound of steps. Where that is used up, or the
+//! payload cannot be read, it is not known whether a filter holds. What is sealed in a payload counts as absent.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::fmt;
 
-use serde_json::Value;
-
+use crate::base::text::without_mark;
 use crate::model::format::{Condition, Filter, Op};
+use crate::model::json::{Decimal, Json, Members, Unreadable};
 use crate::model::json_path::{MatchState, Path, Step};
 use crate::model::sealed;
 
@@ -18,175 +20,346 @@ pub const MAX_CONDITIONS: usize = 16;
 const MAX_LIST: usize = 100;
 /// Bytes of a filter's JSON at most.
 const MAX_FILTER_BYTES: usize = 16 * 1024;
-/// Bytes of a payload that is read for a filter: the default limit of payloads. No condition holds on a larger one.
+/// Bytes of a payload that is read for a filter: the default limit of payloads.
 const MAX_PAYLOAD_BYTES: usize = 1 << 20;
 /// Steps that all filters take for one payload: a place that is looked at, a value that it is compared with, 64 bytes of a
 /// text.
 pub const MAX_STEPS: usize = 500_000;
+/// Bytes of a text or of digits that cost one step.
+const STEP_BYTES: usize = 64;
 
-/// A payload as conditions see it; `None` where it is no JSON, or too large or too deep.
+/// Why it is not known whether a filter holds, or what stands at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unknown {
+    /// The filters of the tenant have used up their steps.
+    Spent,
+    /// The payload begins like JSON, and is larger than is read.
+    Large,
+    /// The payload begins like JSON, and is not UTF-8.
+    NotUtf8,
+    /// The payload begins like JSON, and is not.
+    NotJson,
+    /// The payload is nested too deep.
+    Deep,
+    /// A name of the path is there twice in an object, and programs differ in which of the two they read.
+    NameTwice,
+}
+
+impl Unknown {
+    /// What a person can do with a delivery of which it is not known whether it is wanted.
+    pub const WAY_OUT: &str = "A retry sends it without its filter";
+}
+
+impl From<Unreadable> for Unknown {
+    fn from(why: Unreadable) -> Self {
+        match why {
+            Unreadable::NotUtf8 => Self::NotUtf8,
+            Unreadable::NotJson(_) => Self::NotJson,
+            Unreadable::Deep => Self::Deep,
+        }
+    }
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let why = match self {
+            Self::Spent => {
+                return write!(
+                    f,
+                    "the filters of this tenant's subscriptions take more than {MAX_STEPS} steps for this event: make \
+                     them simpler"
+                );
+            }
+            Self::Large => return write!(f, "the payload has more than {MAX_PAYLOAD_BYTES} bytes"),
+            Self::NotUtf8 => "the payload begins like JSON, but is not UTF-8",
+            Self::NotJson => "the payload begins like JSON, but is not JSON",
+            Self::Deep => return write!(f, "the payload: {}", Unreadable::Deep),
+            Self::NameTwice => "a name that is looked for is twice in an object of the payload",
+        };
+        f.write_str(why)
+    }
+}
+
+/// A payload as conditions see it.
 #[derive(Debug)]
 pub struct Payload {
-    value: Option<Value>,
+    body: Body,
     /// Steps that are left.
     left: Cell<usize>,
+}
+
+#[derive(Debug)]
+enum Body {
+    Json(Json),
+    /// XML, a form or any other text: no condition holds on it.
+    Other,
+    Unreadable(Unknown),
 }
 
 impl Payload {
     /// Reads a payload, which takes milliseconds where it is large: once for each event.
     pub fn read(bytes: &[u8]) -> Self {
-        let fits = bytes.len() <= MAX_PAYLOAD_BYTES;
-        let value = fits.then(|| serde_json::from_slice(bytes).ok()).flatten();
-        Self { value, left: Cell::new(MAX_STEPS) }
-    }
-
-    /// Whether the steps are used up: what did not hold might.
-    pub fn is_spent(&self) -> bool {
-        self.left.get() == 0
+        let body = match (begins_like_json(bytes), bytes.len() <= MAX_PAYLOAD_BYTES) {
+            (is_json, true) => match Json::read(bytes) {
+                Ok(value) => Body::Json(value),
+                Err(why) if is_json => Body::Unreadable(why.into()),
+                Err(_other) => Body::Other,
+            },
+            (true, false) => Body::Unreadable(Unknown::Large),
+            (false, false) => Body::Other,
+        };
+        Self { body, left: Cell::new(MAX_STEPS) }
     }
 
     /// Takes steps; tells whether some are left.
     fn spend(&self, steps: usize) -> bool {
         self.left.set(self.left.get().saturating_sub(steps));
-        !self.is_spent()
+        self.left.get() > 0
     }
+}
+
+/// Whether a body is meant as JSON: its first character opens an object or a list. Also where it is UTF-16, whose
+/// characters have a zero byte.
+fn begins_like_json(bytes: &[u8]) -> bool {
+    let bytes = without_mark(bytes);
+    let bytes = bytes.strip_prefix(b"\xff\xfe").unwrap_or(bytes);
+    let bytes = bytes.strip_prefix(b"\xfe\xff").unwrap_or(bytes);
+    let first = bytes.iter().find(|byte| **byte != 0 && !byte.is_ascii_whitespace());
+    matches!(first, Some(b'{' | b'['))
+}
+
+/// Whether a filter holds on a payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// All conditions hold.
+    Met,
+    /// A condition does not hold.
+    Unmet,
+    /// It is not known.
+    Unknown(Unknown),
 }
 
 /// Whether all conditions hold. One that is kept as text is read, which takes steps too.
-pub fn is_met(filter: &Filter, payload: &Payload) -> bool {
+pub fn judge(filter: &Filter, payload: &Payload) -> Verdict {
     if let Filter::Text(text) = filter
         && !payload.spend(text.get().len())
     {
-        return false;
+        return Verdict::Unknown(Unknown::Spent);
     }
-    unmet(&filter.conditions(), payload).is_none()
+    unmet(&filter.conditions(), payload).map_or(Verdict::Met, |(_, verdict)| verdict)
 }
 
-/// The first condition that does not hold; `None`: all hold.
-pub fn unmet<'c>(filter: &'c [Condition], payload: &Payload) -> Option<&'c Condition> {
-    filter.iter().find(|condition| {
-        !payload.value.as_ref().is_some_and(|value| holds(condition, value, payload))
-    })
+/// The first condition that does not hold, else the first of which it is not known; `None`: all hold.
+pub fn unmet<'c>(filter: &'c [Condition], payload: &Payload) -> Option<(&'c Condition, Verdict)> {
+    let mut unknown = None;
+    for condition in filter {
+        match holds(condition, payload) {
+            Verdict::Met => {}
+            Verdict::Unmet => return Some((condition, Verdict::Unmet)),
+            verdict @ Verdict::Unknown(_) => unknown = unknown.or(Some((condition, verdict))),
+        }
+    }
+    unknown
 }
 
-/// How many values are in a value, itself included.
-fn size(value: &Value) -> usize {
-    let inner: usize = match value {
-        Value::Object(members) => members.values().map(size).sum(),
-        Value::Array(items) => items.iter().map(size).sum(),
-        _ => 0,
+fn holds(condition: &Condition, payload: &Payload) -> Verdict {
+    let value = match &payload.body {
+        Body::Json(value) => value,
+        Body::Other => return Verdict::Unmet,
+        Body::Unreadable(why) => return Verdict::Unknown(*why),
     };
-    inner.saturating_add(1)
+    let Condition { path, op, value: wanted } = condition;
+    let look = Look { payload, unknown: Cell::new(None) };
+    let steps = wanted.size();
+    let passes = |found: &Json| payload.spend(steps) && look.fits(*op, found, wanted);
+    let found = look.any_place(path, MatchState::START, value, &passes);
+    if payload.left.get() == 0 {
+        return Verdict::Unknown(Unknown::Spent);
+    }
+    if let Some(why) = look.unknown.get() {
+        return Verdict::Unknown(why);
+    }
+    let is_negated = *op == Op::NotEquals || (*op == Op::Exists && *wanted == Json::Bool(false));
+    if found == is_negated { Verdict::Unmet } else { Verdict::Met }
 }
 
-fn holds(
-    Condition { path, op, value: wanted }: &Condition,
-    value: &Value,
-    payload: &Payload,
-) -> bool {
-    let order =
-        |found: &Value, fits: fn(Ordering) -> bool| compare(found, wanted).is_some_and(fits);
-    let text = |found: &Value, fits: fn(&str, &str) -> bool| {
-        found.as_str().zip(wanted.as_str()).is_some_and(|(found, wanted)| fits(found, wanted))
+/// The first text or number at a path, as a text; `None` if there is none.
+/// Fails where that cannot be known.
+pub fn first_text(path: &Path, payload: &Payload) -> Result<Option<String>, Unknown> {
+    let value = match &payload.body {
+        Body::Json(value) => value,
+        Body::Other => return Ok(None),
+        Body::Unreadable(why) => return Err(*why),
     };
-    let steps = size(wanted);
-    // Each item of a list is compared with all of the value that is wanted.
-    let list = |of: &Value, with: &Value| {
-        let is_equal = |item| payload.spend(steps) && equal(item, with);
-        of.as_array().is_some_and(|items| items.iter().any(is_equal))
-    };
-    let passes = |found: &Value| {
-        payload.spend(steps)
-            && match op {
-                Op::Equals | Op::NotEquals => equal(found, wanted),
-                Op::In => {
-                    wanted.as_array().is_some_and(|all| all.iter().any(|it| equal(it, found)))
-                }
-                Op::Exists => true,
-                Op::Gt => order(found, Ordering::is_gt),
-                Op::Gte => order(found, Ordering::is_ge),
-                Op::Lt => order(found, Ordering::is_lt),
-                Op::Lte => order(found, Ordering::is_le),
-                Op::StartsWith => text(found, |found, wanted| found.starts_with(wanted)),
-                Op::Contains => {
-                    text(found, |found, wanted| found.contains(wanted)) || list(found, wanted)
-                }
-            }
-    };
-    let found = any_place(path, MatchState::START, value, payload, &passes);
-    let is_negated = *op == Op::NotEquals || (*op == Op::Exists && *wanted == Value::Bool(false));
-    !payload.is_spent() && found != is_negated
-}
-
-/// The first text or number at a path, as a text; `None` if there is none, or too much was looked at.
-pub fn first_text(path: &Path, payload: &Payload) -> Option<String> {
     let found = RefCell::new(None);
-    let takes = |value: &Value| {
+    let takes = |value: &Json| {
         let text = match value {
-            Value::String(text) => Some(text.clone()),
-            Value::Number(number) => Some(number.to_string()),
+            Json::Text(text) => Some(text.to_string()),
+            Json::Whole(_) | Json::Number(_) => Some(value.to_string()),
             _ => None,
         };
         let is_found = text.is_some();
         found.replace(text);
         is_found
     };
-    let _is_found = any_place(path, MatchState::START, payload.value.as_ref()?, payload, &takes);
-    found.into_inner()
-}
-
-/// Whether a place of the path passes the test.
-fn any_place(
-    path: &Path,
-    state: MatchState,
-    value: &Value,
-    payload: &Payload,
-    test: &dyn Fn(&Value) -> bool,
-) -> bool {
-    if !payload.spend(1) || state.is_dead() {
-        return false;
-    }
-    let is_seen = || {
-        let found = value.as_str().unwrap_or_default();
-        payload.spend(found.len() / 64) && !sealed::is_in(found)
-    };
-    if path.is_at(state) && is_seen() && test(value) {
-        return true;
-    }
-    match value {
-        Value::Object(members) => members.iter().any(|(name, inner)| {
-            any_place(path, path.step(state, Step::Name(name)), inner, payload, test)
-        }),
-        Value::Array(items) => items.iter().enumerate().any(|(index, inner)| {
-            any_place(path, path.step(state, Step::Index(index)), inner, payload, test)
-        }),
-        _ => false,
+    let look = Look { payload, unknown: Cell::new(None) };
+    let is_found = look.any_place(path, MatchState::START, value, &takes);
+    match look.unknown.get() {
+        Some(why) => Err(why),
+        None if !is_found && payload.left.get() == 0 => Err(Unknown::Spent),
+        None => Ok(found.into_inner()),
     }
 }
 
-fn equal(found: &Value, wanted: &Value) -> bool {
-    match (found, wanted) {
-        (Value::Number(_), Value::Number(_)) => compare(found, wanted) == Some(Ordering::Equal),
-        _ => found == wanted,
-    }
+/// One look at a payload, for one path.
+struct Look<'p> {
+    payload: &'p Payload,
+    /// Why its result is not known.
+    unknown: Cell<Option<Unknown>>,
 }
 
-/// Numbers by their value, texts by their characters. A text that is a number is compared with a number as one: amounts
-/// often are texts.
-fn compare(found: &Value, wanted: &Value) -> Option<Ordering> {
-    match (found, wanted) {
-        (Value::Number(found), Value::Number(wanted)) => {
-            match found.as_i128().zip(wanted.as_i128()) {
-                Some((found, wanted)) => Some(found.cmp(&wanted)),
-                None => found.as_f64()?.partial_cmp(&wanted.as_f64()?),
+impl Look<'_> {
+    /// Whether a place of the path passes the test.
+    fn any_place(
+        &self,
+        path: &Path,
+        state: MatchState,
+        value: &Json,
+        test: &dyn Fn(&Json) -> bool,
+    ) -> bool {
+        if !self.payload.spend(1) || state.is_dead() {
+            return false;
+        }
+        let is_seen = || {
+            let is_sealed = value.as_str().is_some_and(sealed::is_in);
+            self.payload.spend(length(value) / STEP_BYTES) && !is_sealed
+        };
+        if path.is_at(state) && is_seen() && test(value) {
+            return true;
+        }
+        match value {
+            Json::Object(members) => {
+                self.check_names(path, state, members);
+                members.iter().any(|(name, inner)| {
+                    self.any_place(path, path.step(state, Step::Name(name)), inner, test)
+                })
+            }
+            Json::List(items) => items.iter().enumerate().any(|(index, inner)| {
+                self.any_place(path, path.step(state, Step::Index(index)), inner, test)
+            }),
+            _ => false,
+        }
+    }
+
+    /// Notes that a name is there twice, if the path leads to it or through it.
+    fn check_names(&self, path: &Path, state: MatchState, members: &Members) {
+        if !members.is_ambiguous() || !self.payload.spend(members.iter().len()) {
+            return;
+        }
+        let mut seen = BTreeSet::new();
+        let mut twice = BTreeSet::new();
+        for (name, _) in members.iter() {
+            if !seen.insert(name) {
+                twice.insert(name);
             }
         }
-        (Value::String(found), Value::String(wanted)) => Some(found.cmp(wanted)),
-        (Value::String(found), Value::Number(_)) => {
-            compare(&Value::Number(found.parse().ok()?), wanted)
+        let matters = |(name, value): (&str, &Json)| {
+            let next = path.step(state, Step::Name(name));
+            let leads_on = matches!(value, Json::Object(_) | Json::List(_)) && !next.is_dead();
+            twice.contains(name) && (path.is_at(next) || leads_on)
+        };
+        if members.iter().any(matters) {
+            self.unknown.set(Some(Unknown::NameTwice));
         }
-        _ => None,
     }
+
+    fn fits(&self, op: Op, found: &Json, wanted: &Json) -> bool {
+        let order = |fits: fn(Ordering) -> bool| compare(found, wanted).is_some_and(fits);
+        let text = |fits: fn(&str, &str) -> bool| {
+            found.as_str().zip(wanted.as_str()).is_some_and(|(found, wanted)| fits(found, wanted))
+        };
+        match op {
+            Op::Equals | Op::NotEquals => self.equal(found, wanted),
+            Op::In => {
+                let all = wanted.as_list().unwrap_or_default();
+                all.iter().any(|wanted| self.equal(found, wanted))
+            }
+            Op::Exists => true,
+            Op::Gt => order(Ordering::is_gt),
+            Op::Gte => order(Ordering::is_ge),
+            Op::Lt => order(Ordering::is_lt),
+            Op::Lte => order(Ordering::is_le),
+            Op::StartsWith => text(|found, wanted| found.starts_with(wanted)),
+            Op::Contains => {
+                let steps = wanted.size();
+                let is_in = |item| self.payload.spend(steps) && self.equal(item, wanted);
+                text(|found, wanted| found.contains(wanted))
+                    || found.as_list().is_some_and(|items| items.iter().any(is_in))
+            }
+        }
+    }
+
+    /// Numbers by their values, also a text that is one; all else as it is, objects without the order of their members.
+    fn equal(&self, found: &Json, wanted: &Json) -> bool {
+        match (found, wanted) {
+            (_, Json::Whole(_) | Json::Number(_)) => {
+                compare(found, wanted) == Some(Ordering::Equal)
+            }
+            (Json::List(found), Json::List(wanted)) => {
+                let mut pairs = found.iter().zip(wanted);
+                found.len() == wanted.len()
+                    && pairs.all(|(found, wanted)| self.equal(found, wanted))
+            }
+            (Json::Object(found), Json::Object(wanted)) => self.equal_members(found, wanted),
+            _ => found == wanted,
+        }
+    }
+
+    fn equal_members(&self, found: &Members, wanted: &Members) -> bool {
+        if found.is_ambiguous() {
+            self.unknown.set(Some(Unknown::NameTwice));
+            return false;
+        }
+        let count = found.iter().len();
+        let others = wanted.iter().len();
+        if count != others {
+            return false;
+        }
+        let is_same = |(own, other): ((&str, &Json), (&str, &Json))| own.0 == other.0;
+        if found.iter().zip(wanted.iter()).all(is_same) {
+            let mut pairs = found.iter().zip(wanted.iter());
+            return pairs.all(|((_, found), (_, wanted))| self.equal(found, wanted));
+        }
+        // Each name is looked for among all.
+        let steps = count.saturating_mul(others) / STEP_BYTES;
+        self.payload.spend(steps)
+            && wanted.iter().all(|(name, wanted)| {
+                found.get(name).is_some_and(|found| self.equal(found, wanted))
+            })
+    }
+}
+
+/// Bytes of a text or of a number's digits.
+fn length(value: &Json) -> usize {
+    match value {
+        Json::Text(text) | Json::Number(text) => text.len(),
+        _ => 0,
+    }
+}
+
+/// Numbers by their values, texts by their characters. A text that is a number is compared with a number as one: amounts
+/// and ids often are texts.
+fn compare(found: &Json, wanted: &Json) -> Option<Ordering> {
+    match (found, wanted) {
+        (Json::Whole(found), Json::Whole(wanted)) => Some(found.cmp(wanted)),
+        (Json::Text(found), Json::Text(wanted)) => Some(found.cmp(wanted)),
+        (Json::Text(found), _) => compare_number(Decimal::read(found)?, wanted),
+        _ => found.with_number(|found| compare_number(found, wanted))?,
+    }
+}
+
+fn compare_number(found: Decimal<'_>, wanted: &Json) -> Option<Ordering> {
+    wanted.with_number(|wanted| found.compare(wanted))
 }
 
 /// Whether a filter can be used; the error says which condition cannot, and why.
@@ -196,17 +369,18 @@ pub fn check(filter: &[Condition]) -> Result<(), String> {
         return Err(format!("it has {have} conditions; it may have {MAX_CONDITIONS}"));
     }
     for Condition { path, op, value } in filter {
+        path.clone().into_strict().map_err(|why| why.to_string())?;
         let (fits, takes) = match op {
             Op::Equals | Op::NotEquals => (true, ""),
             Op::In => (
-                value.as_array().is_some_and(|list| (1..=MAX_LIST).contains(&list.len())),
+                value.as_list().is_some_and(|list| (1..=MAX_LIST).contains(&list.len())),
                 "a list of 1 to 100 values",
             ),
-            Op::Exists => (value.is_null() || value.is_boolean(), "true or false"),
+            Op::Exists => (matches!(value, Json::Null | Json::Bool(_)), "true or false"),
             Op::Gt | Op::Gte | Op::Lt | Op::Lte => {
-                (value.is_number() || value.is_string(), "a number or a text")
+                (value.is_number() || value.as_str().is_some(), "a number or a text")
             }
-            Op::StartsWith => (value.is_string(), "a text"),
+            Op::StartsWith => (value.as_str().is_some(), "a text"),
             Op::Contains => (!value.is_null(), "a text or another value"),
         };
         if !fits {
@@ -223,7 +397,7 @@ pub fn check(filter: &[Condition]) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -233,6 +407,12 @@ mod tests {
 
     fn all_hold(filter: &[Condition], payload: &Value) -> bool {
         unmet(filter, &Payload::read(payload.to_string().as_bytes())).is_none()
+    }
+
+    /// What is found of a condition, which is given as JSON, on a payload of these bytes.
+    fn verdict(condition: &str, payload: &[u8]) -> Verdict {
+        let filter = Filter::read(&format!("[{condition}]")).unwrap();
+        judge(&filter, &Payload::read(payload))
     }
 
     #[test]
@@ -284,24 +464,153 @@ mod tests {
     }
 
     #[test]
-    fn nothing_holds_on_a_payload_that_cannot_be_read_within_bounds() {
-        let negated =
-            [condition("$.a", "not_equals", &json!(1)), condition("$.a", "exists", &json!(false))];
-        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    fn numbers_are_compared_by_their_digits_also_those_in_texts() {
+        let condition =
+            |op: &str, value: &str| format!(r#"{{"path":"$.n","op":"{op}","value":{value}}}"#);
+        for (payload, op, value, holds) in [
+            ("18446744073709551617", "equals", "18446744073709551617", true),
+            ("18446744073709551616", "equals", "18446744073709551617", false),
+            ("18446744073709551616", "lt", "18446744073709551617", true),
+            ("123456789012345678.91", "gt", "123456789012345678.90", true),
+            ("0.1", "equals", "0.10000000000000001", false),
+            ("1e400", "gt", "1e399", true),
+            ("1e400", "equals", "1e400", true),
+            ("-0", "equals", "0", true),
+            ("1.0", "equals", "1", true),
+            ("\"4711\"", "equals", "4711", true),
+            ("\"4711.0\"", "equals", "4711", true),
+            ("\"4711\"", "not_equals", "4711", false),
+            ("\"4712\"", "not_equals", "4711", true),
+            ("\"4711\"", "in", "[1,4711]", true),
+            ("[\"4711\"]", "contains", "4711", true),
+            ("\"4711\"", "gte", "4711", true),
+            ("\"18446744073709551617\"", "equals", "18446744073709551616", false),
+            // Leading zeros and blanks make another text of it.
+            ("\"04711\"", "equals", "4711", false),
+            ("\" 4711\"", "equals", "4711", false),
+            ("\"4711\"", "equals", "\"4711\"", true),
+            ("4711", "equals", "\"4711\"", false),
+            ("{\"a\":\"1\",\"b\":[2.0]}", "equals", "{\"b\":[2],\"a\":1}", true),
+        ] {
+            let payload = format!("{{\"n\":{payload}}}");
+            let found = verdict(&condition(op, value), payload.as_bytes());
+            let right = if holds { Verdict::Met } else { Verdict::Unmet };
+            assert_eq!(found, right, "{payload} {op} {value}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_known() {
+        let conditions = [
+            r#"{"path":"$.a","op":"not_equals","value":1}"#,
+            r#"{"path":"$.a","op":"exists","value":false}"#,
+            r#"{"path":"$.a","op":"equals","value":1}"#,
+        ];
+        let nested = |deep: usize| format!("{}{}", "[".repeat(deep), "]".repeat(deep));
         let large = format!("[\"{}\"]", "x".repeat(MAX_PAYLOAD_BYTES));
-        for payload in ["no JSON", "", "{", &deep, &large] {
-            for condition in &negated {
-                let filter = std::slice::from_ref(condition);
-                let payload = Payload::read(payload.as_bytes());
-                assert_eq!((unmet(filter, &payload), payload.is_spent()), (Some(condition), false));
+        let utf16: Vec<u8> =
+            "\u{feff}{\"a\":1}".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        for (payload, why) in [
+            (&b"{"[..], Unknown::NotJson),
+            (b" \n{\"a\":01}", Unknown::NotJson),
+            (b"\xef\xbb\xbf[1,]", Unknown::NotJson),
+            (b"{\"a\":\"\xfc\"}", Unknown::NotUtf8),
+            (&utf16, Unknown::NotUtf8),
+            (nested(200).as_bytes(), Unknown::Deep),
+            (large.as_bytes(), Unknown::Large),
+        ] {
+            for condition in conditions {
+                assert_eq!(verdict(condition, payload), Verdict::Unknown(why), "{condition}");
+            }
+            let path = Path::parse("$.a").unwrap();
+            assert_eq!(first_text(&path, &Payload::read(payload)), Err(why));
+        }
+        // What is not meant as JSON fits no filter, however large it is.
+        let xml = format!("<a>{}</a>", "x".repeat(MAX_PAYLOAD_BYTES));
+        for payload in ["no JSON", "", "a=b", "<a>{}</a>", &xml] {
+            for condition in conditions {
+                assert_eq!(verdict(condition, payload.as_bytes()), Verdict::Unmet);
             }
         }
-        // Filters share the steps; where those are used up it is said.
+        let deepest = verdict(conditions[0], nested(128).as_bytes());
+        assert_eq!(deepest, Verdict::Met);
+    }
+
+    #[test]
+    fn texts_that_were_cut_and_huge_numbers_hide_nothing() {
+        let condition = r#"{"path":"$.total","op":"gt","value":100}"#;
+        for payload in [
+            r#"{"total":250,"note":"cut \ud83d"}"#,
+            r#"{"total":250,"\ude00":1}"#,
+            r#"{"total":250,"note":1e400}"#,
+            r#"{"total":250,"note":-1E-999999999999999999999}"#,
+            "\u{feff}{\"total\":250}",
+        ] {
+            assert_eq!(verdict(condition, payload.as_bytes()), Verdict::Met, "{payload}");
+        }
+        let replaced = r#"{"path":"$.a","op":"equals","value":"x\ufffd"}"#;
+        assert_eq!(verdict(replaced, br#"{"a":"x\ud83d"}"#), Verdict::Met);
+    }
+
+    #[test]
+    fn a_name_that_is_there_twice_is_not_known_where_a_path_needs_it() {
+        let twice = Verdict::Unknown(Unknown::NameTwice);
+        for (path, payload, found) in [
+            ("$.a", r#"{"a":1,"a":2}"#, twice),
+            ("$.a", r#"{"a":1,"\u0061":1}"#, twice),
+            ("$.a", r#"{"a":1,"b":2,"b":3}"#, Verdict::Met),
+            ("$.a", r#"{"a":1,"b":{"a":2,"a":3}}"#, Verdict::Met),
+            ("$.b.a", r#"{"b":{"a":1},"b":{"a":1}}"#, twice),
+            ("$.*", r#"{"a":1,"b":2,"b":3}"#, twice),
+            ("$..a", r#"{"a":1,"b":2,"b":3}"#, Verdict::Met),
+            ("$..a", r#"{"b":{},"b":{}}"#, twice),
+        ] {
+            let condition = format!(r#"{{"path":"{path}","op":"in","value":[1]}}"#);
+            assert_eq!(verdict(&condition, payload.as_bytes()), found, "{path} {payload}");
+        }
+        let whole = r#"{"path":"$.a","op":"equals","value":{"x":1}}"#;
+        assert_eq!(verdict(whole, br#"{"a":{"x":2,"x":1}}"#), twice);
+        // A condition that does not hold for sure decides.
+        let filter =
+            r#"[{"path":"$.a","op":"equals","value":1},{"path":"$.b","op":"equals","value":1}]"#;
+        let filter = Filter::read(filter).unwrap();
+        let payload = Payload::read(br#"{"a":1,"a":2,"b":2}"#);
+        assert_eq!(judge(&filter, &payload), Verdict::Unmet);
+    }
+
+    #[test]
+    fn a_key_is_read_as_it_is_written() {
+        let path = Path::parse("$.id").unwrap();
+        for (payload, found) in [
+            (r#"{"id":18446744073709551617}"#, Ok(Some("18446744073709551617"))),
+            (r#"{"id":1.50}"#, Ok(Some("1.50"))),
+            (r#"{"id":"a\ud83d"}"#, Ok(Some("a\u{fffd}"))),
+            (r#"{"id":null}"#, Ok(None)),
+            ("<id/>", Ok(None)),
+            (r#"{"id":1,"id":2}"#, Err(Unknown::NameTwice)),
+        ] {
+            let read = first_text(&path, &Payload::read(payload.as_bytes()));
+            assert_eq!(read, found.map(|text| text.map(str::to_owned)), "{payload}");
+        }
+    }
+
+    #[test]
+    fn filters_share_the_steps_of_a_payload() {
+        let spent = Some(Verdict::Unknown(Unknown::Spent));
+        let negated =
+            [condition("$.a", "not_equals", &json!(1)), condition("$.a", "exists", &json!(false))];
         let many = Payload::read(format!("[{}0]", "0,".repeat(300_000)).as_bytes());
-        assert_eq!((unmet(&negated[..1], &many), many.is_spent()), (None, false));
-        assert_eq!((unmet(&negated[1..], &many), many.is_spent()), (Some(&negated[1]), true));
+        let found = |filter: &[Condition], payload: &Payload| {
+            unmet(filter, payload).map(|(_, verdict)| verdict)
+        };
+        assert_eq!(found(&negated[..1], &many), None);
+        assert_eq!(found(&negated[1..], &many), spent);
         let few = format!("[{}0]", "0,".repeat(100_000));
-        assert_eq!(unmet(&negated[..1], &Payload::read(few.as_bytes())), None);
+        assert_eq!(found(&negated[..1], &Payload::read(few.as_bytes())), None);
+        // Digits cost steps as texts do.
+        let digits = format!("[{}]", vec!["9".repeat(1_000); 1_000].join(","));
+        let filter = [condition("$[*]", "in", &json!((0..90).collect::<Vec<_>>()))];
+        assert!(found(&filter, &Payload::read(digits.as_bytes())).is_some());
     }
 
     #[test]
@@ -311,12 +620,14 @@ mod tests {
         let nested = format!("{}1{}", "{\"a\":".repeat(120), "}".repeat(120));
         let payload = Payload::read(format!("[{}]", [nested.as_str(); 800].join(",")).as_bytes());
         // Without the bound on steps this would not end.
-        assert!(unmet(&filter, &payload).is_some() && payload.is_spent());
+        let (_, found) = unmet(&filter, &payload).unwrap();
+        assert_eq!(found, Verdict::Unknown(Unknown::Spent));
         // A value that is compared with many costs as many steps.
         let list: Vec<u32> = (0..100).collect();
         let payload = Payload::read(format!("[{}0]", "0,".repeat(10_000)).as_bytes());
         let filter = [condition("$[*]", "in", &json!(list[1..]))];
-        assert!(unmet(&filter, &payload).is_some() && payload.is_spent());
+        let (_, found) = unmet(&filter, &payload).unwrap();
+        assert_eq!(found, Verdict::Unknown(Unknown::Spent));
     }
 
     #[test]
@@ -383,11 +694,11 @@ mod tests {
             let holds = |op: &str, value: Value| all_hold(&[condition(path, op, &value)], &payload);
             prop_assert_eq!(holds("exists", json!(true)), there.is_some());
             prop_assert_eq!(holds("exists", json!(false)), there.is_none());
-            let is_equal = there.and_then(Value::as_i64) == Some(number);
+            let as_number = there.and_then(|v| v.as_i64().or_else(|| v.as_str()?.parse().ok()));
+            let is_equal = as_number == Some(number);
             prop_assert_eq!(holds("equals", json!(number)), is_equal);
             prop_assert_eq!(holds("not_equals", json!(number)), !is_equal);
             prop_assert_eq!(holds("in", json!([number])), is_equal);
-            let as_number = there.and_then(|v| v.as_i64().or_else(|| v.as_str()?.parse().ok()));
             prop_assert_eq!(holds("gt", json!(number)), as_number.is_some_and(|have| have > number));
             prop_assert_eq!(holds("lte", json!(number)), as_number.is_some_and(|have| have <= number));
             let text = there.and_then(Value::as_str);

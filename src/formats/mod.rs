@@ -7,6 +7,8 @@
 mod envelope;
 pub mod filter;
 mod template;
+mod template_names;
+mod template_value;
 mod template_work;
 
 use std::collections::BTreeMap;
@@ -18,6 +20,7 @@ use serde::Deserialize;
 use crate::model::delivery::OutgoingRequest;
 use crate::model::event::{OWN_SOURCE, PING};
 use crate::model::format::{Format, TemplateText};
+use crate::model::json::Json;
 use crate::model::subscription::NewSubscription;
 
 use template::{MAX_OUTPUT_BYTES, Template};
@@ -64,6 +67,13 @@ impl Formats {
             event_headers: event_headers.clone(),
             template: compiled.map_err(|why| format!("template cannot be used: {why}"))?,
         })
+    }
+
+    /// Checks what somebody gives: [`Formats::of`], and that all names in templates exist.
+    pub fn check(new: &NewSubscription) -> Result<(), String> {
+        let formats = Self::of(new, None)?;
+        let names = formats.template.as_ref().map_or(Ok(()), Template::check_names);
+        names.map_err(|why| format!("template cannot be used: {why}"))
     }
 
     /// Whether the payload is sent as it is, with no further header fields.
@@ -190,7 +200,7 @@ fn event_headers(outgoing: &OutgoingRequest) -> Result<Vec<(String, String)>, St
     }
 }
 
-/// What a template is given. A payload that is no JSON is undefined in it.
+/// What a template is given; `template::VARIABLES` has the names. A payload that is no JSON is undefined in it.
 fn context(outgoing: &OutgoingRequest) -> Result<Value, String> {
     let payload = &outgoing.payload;
     if payload.len() > MAX_OUTPUT_BYTES {
@@ -216,7 +226,7 @@ fn context(outgoing: &OutgoingRequest) -> Result<Value, String> {
         ("occurred_at", optional(&occurred_at)),
         ("received_at", text(&outgoing.accepted_at.to_string())),
         ("headers", Value::from_pairs(headers)),
-        ("payload", serde_json::from_slice(payload).unwrap_or(Value::UNDEFINED)),
+        ("payload", Json::read(payload).map_or(Value::UNDEFINED, template_value::of)),
     ];
     Ok(Value::from_pairs(context))
 }

@@ -14,7 +14,8 @@ use minijinja::{
     AutoEscape, Environment, Error, ErrorKind, Output, State, UndefinedBehavior, Value,
 };
 
-use crate::formats::template_work;
+use crate::formats::template_value::{self, Written};
+use crate::formats::{template_names, template_work};
 use crate::model::format::TemplateText;
 
 /// Bytes of all texts of a template at most.
@@ -33,6 +34,21 @@ const MAX_HEADER_BYTES: usize = 4096;
 const FUEL: u64 = 200_000;
 /// How deep a loop may call itself.
 const MAX_RECURSION: usize = 60;
+/// What a template is given.
+const VARIABLES: [&str; 12] = [
+    "id",
+    "webhook_id",
+    "type",
+    "tenant",
+    "source_system",
+    "aggregate_type",
+    "aggregate_id",
+    "idempotency_key",
+    "occurred_at",
+    "received_at",
+    "headers",
+    "payload",
+];
 /// What the body is called in reasons.
 const BODY: &str = "body";
 /// Filters whose results are not bounded, or that are of HTML.
@@ -78,6 +94,14 @@ impl Template {
         }
         let headers = headers.keys().cloned().collect();
         Ok(Self { env, has_body: body.is_some(), content_type: content_type.clone(), headers })
+    }
+
+    /// Refuses names that do not exist. For a template that somebody gives: one that was stored before is used as it is, since
+    /// such a name may stand where no event leads.
+    pub fn check_names(&self) -> Result<(), String> {
+        let body = self.has_body.then(|| BODY.to_owned());
+        let mut places = body.into_iter().chain(self.headers.iter().map(|name| header(name)));
+        places.try_for_each(|place| check_names(&self.env, &place))
     }
 
     /// Renders all. The error says which template failed, in which line, and why.
@@ -157,6 +181,27 @@ fn add(env: &mut Environment<'static>, place: String, text: &str) -> Result<(), 
     }
 }
 
+/// Refuses names that do not exist: of filters, tests, functions and variables.
+fn check_names(env: &Environment<'_>, place: &str) -> Result<(), String> {
+    let template = env.get_template(place).map_err(|error| reason(place, &error))?;
+    let code = &get_compiled_template(&template).instructions;
+    if let Some((n, why)) = template_names::unknown(env, code) {
+        let line = code.get_line(n).unwrap_or_default();
+        return Err(format!("{place}, line {line}: {why}"));
+    }
+    let is_known =
+        |name: &str| VARIABLES.contains(&name) || env.globals().any(|(own, _)| own == name);
+    let all = template.undeclared_variables(false);
+    // The first one by name, so that the same template gets the same answer.
+    match all.iter().filter(|name| !is_known(name)).min() {
+        None => Ok(()),
+        Some(name) => {
+            let known = VARIABLES.join(", ");
+            Err(format!("{place}: there is no variable or function {name}; there are {known}"))
+        }
+    }
+}
+
 /// Refuses what would exhaust the engine's parser, and operators whose results it does not bound.
 fn check_text(text: &str) -> Result<(), String> {
     let (mut tokens, mut statements) = (0_usize, 0_usize);
@@ -190,7 +235,7 @@ fn write_value(
     state: &mut State<'_, '_>,
     value: &Value,
 ) -> Result<(), Error> {
-    if let Some(text) = value.as_str() {
+    if let Some(text) = value.as_str().or_else(|| template_value::digits(value)) {
         template_work::pay_output(state, text.len())?;
         return Ok(out.write_str(text)?);
     }
@@ -213,7 +258,7 @@ fn to_json(value: &Value) -> Result<String, Error> {
     }
     let mut into = Bounded { bytes: Vec::new(), max: MAX_OUTPUT_BYTES };
     let failed = |why: String| Error::new(ErrorKind::BadSerialization, why);
-    serde_json::to_writer(&mut into, value).map_err(|error| failed(error.to_string()))?;
+    serde_json::to_writer(&mut into, &Written(value)).map_err(|error| failed(error.to_string()))?;
     String::from_utf8(into.bytes).map_err(|error| failed(error.to_string()))
 }
 
@@ -259,6 +304,7 @@ mod tests {
             body: Some(text.to_owned()),
             ..TemplateText::default()
         })?;
+        template.check_names()?;
         let payload = json!({
             "total": "99.00", "n": 1.5, "big": 12_345_678_901_234_567_890_u64, "paid": true, "note": null, "text": "a\"<&>ü",
             "lines": [{ "sku": "A" }, { "sku": "B" }], "same": [{ "sku": "A" }, { "sku": "B" }],
@@ -322,7 +368,6 @@ mod tests {
     fn what_fails_is_told_with_its_line() {
         for (text, why) in [
             ("a\n{{ payload.nope }}", "body, line 2: undefined value: `payload.nope` is undefined"),
-            ("{{ nope|tojson }}", "body, line 1: undefined value: `nope` is undefined"),
             (
                 "{% if payload.nope %}{% endif %}",
                 "body, line 1: undefined value: `payload.nope` is undefined",
@@ -331,7 +376,14 @@ mod tests {
                 "{{ payload.lines }}",
                 "body, line 1: not a primitive: a sequence is written with |tojson, or one by one",
             ),
-            ("\n\n{{ type|nope }}", "body, line 3: unknown filter: filter nope is unknown"),
+            ("\n\n{{ type|nope }}", "body, line 3: there is no filter nope"),
+            ("{{ type is nope }}", "body, line 1: there is no test nope"),
+            ("\n{{ payload.lines|map('nope')|list }}", "body, line 2: there is no filter nope"),
+            ("{{ payload.lines|select('nope')|list }}", "body, line 1: there is no test nope"),
+            (
+                "{{ payload.lines|rejectattr('sku', 'nope', 1)|list }}",
+                "body, line 1: there is no test nope",
+            ),
             (
                 "\n{{ type",
                 "body, line 2: syntax error: unexpected end of input, expected end of variable block",
@@ -351,6 +403,118 @@ mod tests {
             ),
         ] {
             assert_eq!(body(text), Err(why.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_variable_that_is_not_given_is_refused_when_it_is_saved() {
+        for text in [
+            "{{ nope|tojson }}",
+            "{{ payloads.total }}",
+            "{{ nope() }}",
+            "{% if nope is defined %}{% endif %}",
+            "{{ nope|default('-') }}",
+            "{% for line in nope %}{% endfor %}",
+            "{{ namespace() }}",
+        ] {
+            let why = body(text).unwrap_err();
+            assert!(why.starts_with("body: there is no variable or function "), "{text}: {why}");
+        }
+        for text in [
+            "{% set own = 1 %}{{ own }}",
+            "{% for line in payload.lines %}{{ loop.index }}{{ line.sku }}{% endfor %}",
+            "{% for n in range(2) %}{{ n }}{% endfor %}",
+            "{% with a = 1 %}{{ a }}{% endwith %}",
+            "{% filter upper %}a{% endfilter %}",
+        ] {
+            body(text).unwrap();
+        }
+    }
+
+    /// What a template makes of a payload that is written like this.
+    fn of_payload(text: &str, payload: &str) -> Result<String, String> {
+        let template = Template::compile(&TemplateText {
+            body: Some(text.to_owned()),
+            ..TemplateText::default()
+        })?;
+        template.check_names()?;
+        let payload =
+            template_value::of(crate::model::json::Json::read(payload.as_bytes()).unwrap());
+        let (body, _) = template.render(&Value::from_pairs([("payload", payload)]))?;
+        Ok(String::from_utf8(body.unwrap()).unwrap())
+    }
+
+    #[test]
+    fn numbers_keep_their_digits() {
+        let payload = r#"{"total":99.90,"zero":0.00,"id":123456789012345678.91,"long":18446744073709551617,
+            "huge":1e400,"n":2,"cut":"Danke \ud83d","lines":[{"p":10.50},{"p":9},{"p":9.00},{"p":10.5}]}"#;
+        for (text, written) in [
+            (
+                "{{ payload.total }} {{ payload.id }} {{ payload.long }}",
+                "99.90 123456789012345678.91 18446744073709551617",
+            ),
+            (
+                "{{ payload.total|tojson }} {{ payload.lines|tojson }}",
+                r#"99.90 [{"p":10.50},{"p":9},{"p":9.00},{"p":10.5}]"#,
+            ),
+            ("{{ payload.huge }} {{ payload.cut }}", "1e400 Danke \u{fffd}"),
+            (
+                "{{ payload.total == 99.9 }} {{ 99.9 == payload.total }} {{ payload.total != 99.9 }}",
+                "true true false",
+            ),
+            (
+                "{{ payload.total < 100 }} {{ payload.huge > payload.id }} {{ payload.n >= payload.total }}",
+                "true true false",
+            ),
+            ("{{ payload.total == '99.90' }} {{ payload.total in [1, 99.9] }}", "false true"),
+            ("{{ payload.id == 123456789012345678 }}", "false"),
+            ("{% if payload.zero %}a{% else %}b{% endif %}", "b"),
+            (
+                "{{ payload.total - 1 }} {{ 1 - payload.total }} {{ payload.total / 2 }} {{ -payload.total }}",
+                "98.9 -98.9 49.95 -99.9",
+            ),
+            ("{{ payload.total // 1 }} {{ payload.total % 2 }}", "99.0 1.9000000000000057"),
+            (
+                "{{ payload.total|round(1) }} {{ payload.total|int }} {{ payload.total|float }} {{ (1 - payload.total)|abs }}",
+                "99.9 99 99.9 98.9",
+            ),
+            ("{{ '%.2f'|format(payload.total) }} {{ '%s'|format(payload.total) }}", "99.90 99.90"),
+            ("{{ payload.total|replace('.', ',') }} {{ payload.total|default(0) }}", "99,90 99.90"),
+            (
+                "{{ payload.lines|sum(attribute='p') }} {{ payload.lines|map(attribute='p')|sum }}",
+                "39.0 39.0",
+            ),
+            ("{{ payload.lines|map(attribute='p')|join(' ') }}", "10.50 9 9.00 10.5"),
+            ("{{ payload.lines|map(attribute='p')|sort|join(' ') }}", "9 9.00 10.50 10.5"),
+            (
+                "{{ payload.lines|sort(attribute='p', reverse=true)|map(attribute='p')|join(' ') }}",
+                "10.50 10.5 9 9.00",
+            ),
+            ("{{ payload.lines|map(attribute='p')|unique|join(' ') }}", "10.50 9"),
+            (
+                "{{ payload.lines|map(attribute='p')|max }} {{ payload.lines|map(attribute='p')|min }}",
+                "10.50 9",
+            ),
+            (
+                "{{ payload.lines|selectattr('p', 'lt', 10)|map(attribute='p')|join(' ') }}",
+                "9 9.00",
+            ),
+            (
+                "{{ payload.total is number }} {{ payload.total is mapping }} {{ payload.total is string }}",
+                "true false false",
+            ),
+        ] {
+            assert_eq!(of_payload(text, payload).as_deref(), Ok(written), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_there_twice_fails_where_it_is_needed() {
+        let payload = r#"{"a":1,"a":2,"b":3}"#;
+        assert_eq!(of_payload("{{ payload.b }}", payload).as_deref(), Ok("3"));
+        for text in ["{{ payload.a }}", "{{ payload|tojson }}", "{{ payload.a == 1 }}"] {
+            let why = of_payload(text, payload).unwrap_err();
+            assert!(why.contains("the name \"a\" is twice"), "{text}: {why}");
         }
     }
 
@@ -452,7 +616,8 @@ mod tests {
         let of = |text: &str| {
             let headers = [("X-Invoice".to_owned(), text.to_owned())].into();
             let template = Template::compile(&TemplateText { headers, ..TemplateText::default() })?;
-            template.render(&Value::from_pairs([("id", "a\nb"), ("name", "ü")]))
+            template.check_names()?;
+            template.render(&Value::from_pairs([("id", "a\nb"), ("type", "ü")]))
         };
         assert_eq!(
             of(" {{ 1 }}-{{ 'a' }}\n").unwrap().1,
@@ -460,12 +625,15 @@ mod tests {
         );
         for (text, why) in [
             ("{{ id }}", "header X-Invoice: its value has '\\n'; it must be printable ASCII"),
-            ("{{ name }}", "header X-Invoice: its value has 'ü'; it must be printable ASCII"),
+            ("{{ type }}", "header X-Invoice: its value has 'ü'; it must be printable ASCII"),
             (
                 "{% for a in range(5000) %}a{% endfor %}",
                 "header X-Invoice: it is longer than 4096 bytes",
             ),
-            ("{{ nope }}", "header X-Invoice, line 1: undefined value: `nope` is undefined"),
+            (
+                "{{ payload.nope }}",
+                "header X-Invoice, line 1: undefined value: `payload` is undefined",
+            ),
         ] {
             assert_eq!(of(text), Err(why.to_owned()));
         }

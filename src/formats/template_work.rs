@@ -4,9 +4,13 @@
 //! objects are not compared, and texts are paid for by their length. Operators are instructions of the engine: in a
 //! program that is run they are calls of tests.
 
+use std::cmp::Ordering;
+
 use minijinja::machinery::{Instruction, Instructions};
 use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs, from_args};
-use minijinja::{Environment, Error, ErrorKind, State, Value, filters};
+use minijinja::{Environment, Error, ErrorKind, State, Value, filters, tests};
+
+use crate::formats::template_value::{self, as_float, as_text, digits, is_compound};
 
 /// Bytes that one step pays for.
 const STEP_BYTES: usize = 64;
@@ -19,17 +23,37 @@ const NOT_KEPT: u8 = u8::MAX;
 
 const KEY: &str = "key_of_an_item";
 const IN: &str = "operator_in";
+const OPERAND: &str = "operand_of_an_operator";
 
-type Compare = fn(&Value, &Value) -> bool;
+/// How two values are compared: by the engine, and by the order of numbers that are objects.
+#[derive(Clone, Copy)]
+struct Compare {
+    plain: fn(&Value, &Value) -> bool,
+    of_numbers: fn(Ordering) -> bool,
+    /// Whether it holds for a number and a value that is none.
+    otherwise: bool,
+}
+
+impl Compare {
+    const fn by(plain: fn(&Value, &Value) -> bool, of_numbers: fn(Ordering) -> bool) -> Self {
+        Self { plain, of_numbers, otherwise: false }
+    }
+}
+
+const EQUAL: Compare = Compare::by(|a, b| a == b, Ordering::is_eq);
 
 /// An operator's test, and the names of the same test in a template.
 const COMPARISONS: [(&str, &[&str], Compare); 6] = [
-    ("operator_eq", &["eq", "equalto", "=="], |a, b| a == b),
-    ("operator_ne", &["ne", "!="], |a, b| a != b),
-    ("operator_lt", &["lt", "lessthan", "<"], |a, b| a < b),
-    ("operator_le", &["le", "<="], |a, b| a <= b),
-    ("operator_gt", &["gt", "greaterthan", ">"], |a, b| a > b),
-    ("operator_ge", &["ge", ">="], |a, b| a >= b),
+    ("operator_eq", &["eq", "equalto", "=="], EQUAL),
+    (
+        "operator_ne",
+        &["ne", "!="],
+        Compare { plain: |a, b| a != b, of_numbers: Ordering::is_ne, otherwise: true },
+    ),
+    ("operator_lt", &["lt", "lessthan", "<"], Compare::by(|a, b| a < b, Ordering::is_lt)),
+    ("operator_le", &["le", "<="], Compare::by(|a, b| a <= b, Ordering::is_le)),
+    ("operator_gt", &["gt", "greaterthan", ">"], Compare::by(|a, b| a > b, Ordering::is_gt)),
+    ("operator_ge", &["ge", ">="], Compare::by(|a, b| a >= b, Ordering::is_ge)),
 ];
 
 /// Filters that order items.
@@ -60,6 +84,7 @@ pub fn bound(env: &mut Environment<'static>) {
     env.add_test("endingwith", |state: &State<'_, '_>, a: Value, b: Value| {
         both_texts(state, &a, &b, |a, b| a.ends_with(b))
     });
+    calculate(env);
     env.add_filter(KEY, |key: Value| match refused("name of a member", &key, false) {
         Some(why) => Err(why),
         None => Ok(key),
@@ -82,15 +107,54 @@ pub fn bound(env: &mut Environment<'static>) {
     ] {
         let call = move |state: &mut State<'_, '_>, args: Rest<ValueOrKwargs>| {
             let args = args.into_values();
-            checked(state, name, &args).and_then(|()| filter.call(state, &args))
+            checked(state, name, &args)?;
+            match ordered(name, &args)? {
+                Some(result) => Ok(result),
+                None => filter.call(state, &args),
+            }
         };
         env.add_filter(name, call);
     }
 }
 
+/// Replaces what calculates with numbers, so that it takes those that are objects.
+fn calculate(env: &mut Environment<'static>) {
+    env.add_filter(OPERAND, as_float);
+    env.add_test("number", |value: Value| digits(&value).is_some() || value.is_number());
+    env.add_test("float", |value: Value| tests::is_float(&as_float(value)));
+    for name in ["integer", "int"] {
+        env.add_test(name, |value: Value| tests::is_integer(&value));
+    }
+    env.add_test("mapping", |value: Value| value.kind() == ValueKind::Map);
+    for (name, filter) in [
+        ("abs", Value::from_function(filters::abs)),
+        ("float", Value::from_function(filters::float)),
+        ("int", Value::from_function(filters::int)),
+        ("round", Value::from_function(filters::round)),
+    ] {
+        env.add_filter(name, move |state: &mut State<'_, '_>, args: Rest<ValueOrKwargs>| {
+            let args: Vec<Value> = args.into_values().into_iter().map(as_float).collect();
+            filter.call(state, &args)
+        });
+    }
+    let format = Value::from_function(filters::format);
+    env.add_filter("format", move |state: &mut State<'_, '_>, args: Rest<ValueOrKwargs>| {
+        let mut args = args.into_values();
+        let is_text = args.first().and_then(Value::as_str).is_some_and(|form| form.contains("%s"));
+        let plain = if is_text { as_text } else { as_float };
+        args = args.into_iter().map(plain).collect();
+        format.call(state, &args)
+    });
+}
+
 /// A program that pays for what it compares and looks up.
 pub fn paying<'e>(code: &Instructions<'e>) -> Instructions<'e> {
     let operator = |name| vec![Instruction::PerformTest(name, Some(2), NOT_KEPT)];
+    let operand = |then: &[Instruction<'e>]| {
+        let mut part = vec![Instruction::ApplyFilter(OPERAND, Some(1), NOT_KEPT)];
+        part.extend_from_slice(then);
+        part
+    };
     let (mut parts, mut starts, mut length) = (Vec::new(), Vec::new(), 0_u32);
     for instruction in (0..).map_while(|n| code.get(n)) {
         let part = match instruction {
@@ -101,6 +165,12 @@ pub fn paying<'e>(code: &Instructions<'e>) -> Instructions<'e> {
             Instruction::Gt => operator("operator_gt"),
             Instruction::Gte => operator("operator_ge"),
             Instruction::In => operator(IN),
+            Instruction::Neg => operand(&[Instruction::Neg]),
+            Instruction::Sub | Instruction::Div | Instruction::IntDiv | Instruction::Rem => {
+                let mut part = operand(&[Instruction::Swap]);
+                part.extend(operand(&[Instruction::Swap, instruction.clone()]));
+                part
+            }
             // So that the formatter takes pay for it.
             Instruction::EmitRaw(text) => {
                 vec![Instruction::LoadConst(Value::from(*text)), Instruction::Emit]
@@ -159,7 +229,7 @@ fn pay(state: &State<'_, '_>, bytes: usize) -> Result<(), Error> {
 }
 
 fn length(value: &Value) -> usize {
-    value.as_str().map_or(0, str::len)
+    value.as_str().or_else(|| digits(value)).map_or(0, str::len)
 }
 
 fn invalid(why: impl Into<String>) -> Error {
@@ -172,11 +242,16 @@ fn defined(value: &Value) -> Result<(), Error> {
 }
 
 fn compared(state: &State<'_, '_>, a: &Value, b: &Value, test: Compare) -> Result<bool, Error> {
-    if a.as_object().is_some() && b.as_object().is_some() {
+    if is_compound(a) && is_compound(b) {
         return Err(invalid("lists and objects cannot be compared; compare texts or numbers"));
     }
+    if digits(a).is_some() || digits(b).is_some() {
+        pay(state, length(a).max(length(b)))?;
+        let order = template_value::compare(a, b);
+        return Ok(order.map_or(test.otherwise, test.of_numbers));
+    }
     pay(state, length(a).min(length(b)))?;
-    Ok(test(a, b))
+    Ok((test.plain)(a, b))
 }
 
 fn both_texts(
@@ -192,7 +267,7 @@ fn both_texts(
 fn contained(state: &State<'_, '_>, value: Value, within: Value) -> Result<bool, Error> {
     defined(&value)?;
     defined(&within)?;
-    if value.as_object().is_some() {
+    if is_compound(&value) {
         return Err(invalid("lists and objects cannot be looked for; look for a text or a number"));
     }
     pay(state, length(&within).saturating_add(length(&value)))?;
@@ -204,7 +279,7 @@ fn contained(state: &State<'_, '_>, value: Value, within: Value) -> Result<bool,
     }
     for item in within.try_iter()? {
         state.consume_fuel(1)?;
-        if item.as_object().is_none() && compared(state, &item, &value, |a, b| a == b)? {
+        if !is_compound(&item) && compared(state, &item, &value, EQUAL)? {
             return Ok(true);
         }
     }
@@ -215,7 +290,17 @@ fn sum(state: &State<'_, '_>, values: Value, kwargs: Kwargs) -> Result<Value, Er
     if kwargs.has("start") {
         return Err(invalid("the filter sum begins with 0"));
     }
-    filters::sum(state, values, None, None, kwargs)
+    let attribute = kwargs.peek::<Option<String>>("attribute")?;
+    let mut terms = Vec::new();
+    for item in values.try_iter()? {
+        state.consume_fuel(1)?;
+        terms.push(attribute.as_ref().map_or_else(|| item.clone(), |path| at_path(&item, path)));
+    }
+    if terms.iter().all(|term| digits(term).is_none()) {
+        return filters::sum(state, values, None, None, kwargs);
+    }
+    let terms = Value::from(terms.into_iter().map(as_float).collect::<Vec<_>>());
+    filters::sum(state, terms, None, None, std::iter::empty::<(&str, Value)>().collect())
 }
 
 /// Why a value cannot be an argument.
@@ -223,7 +308,7 @@ fn refused(of: &str, value: &Value, may_be_list: bool) -> Option<Error> {
     if length(value) > MAX_ARGUMENT_BYTES {
         return Some(invalid(format!("the {of} has more than {MAX_ARGUMENT_BYTES} bytes")));
     }
-    (value.as_object().is_some() && !may_be_list)
+    (is_compound(value) && !may_be_list)
         .then(|| invalid(format!("the {of} must be a text or a number")))
 }
 
@@ -249,7 +334,7 @@ fn checked(state: &State<'_, '_>, name: &str, args: &[Value]) -> Result<(), Erro
         let keys = attributes.iter().flat_map(|all| all.split(','));
         let keys = keys.map(|path| at_path(&item, path.trim()));
         for key in keys.chain(attributes.is_none().then(|| item.clone())) {
-            if key.as_object().is_some() {
+            if is_compound(&key) {
                 return Err(invalid(format!(
                     "lists and objects cannot be compared: {name} takes texts or numbers"
                 )));
@@ -259,6 +344,54 @@ fn checked(state: &State<'_, '_>, name: &str, args: &[Value]) -> Result<(), Erro
         items = items.saturating_add(1);
     }
     pay(state, bytes.saturating_mul(usize::try_from(items.ilog2()).unwrap_or_default()))
+}
+
+/// The result of a filter that orders items, where some of their keys are numbers that are objects: the engine does not compare
+/// those with other numbers. `None`: the engine can.
+fn ordered(name: &str, args: &[Value]) -> Result<Option<Value>, Error> {
+    let Some((value, rest)) = args.split_first().filter(|_| ORDERING.contains(&name)) else {
+        return Ok(None);
+    };
+    let (_, named): (&[Value], Kwargs) = from_args(rest)?;
+    let attributes = named.peek::<Option<String>>("attribute")?;
+    let keys = |item: &Value| match &attributes {
+        Some(all) => all.split(',').map(|path| at_path(item, path.trim())).collect(),
+        None => vec![item.clone()],
+    };
+    let items = value.try_iter()?.map(|item| (keys(&item), item));
+    let mut items: Vec<(Vec<Value>, Value)> = items.collect();
+    if !items.iter().flat_map(|(keys, _)| keys).any(|key| digits(key).is_some()) {
+        return Ok(None);
+    }
+    let is_reverse = named.peek::<Option<bool>>("reverse")?.unwrap_or(false);
+    let order = |(one, _): &(Vec<Value>, Value), (other, _): &(Vec<Value>, Value)| {
+        let mut orders = one.iter().zip(other).map(|(a, b)| {
+            let by_number = template_value::compare(a, b);
+            by_number.unwrap_or_else(|| a.kind().cmp(&b.kind()).then_with(|| a.cmp(b)))
+        });
+        orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+    };
+    Ok(Some(match name {
+        "min" => items.into_iter().min_by(order).map(|(_, item)| item).unwrap_or_default(),
+        // Of several that are the largest, the first.
+        "max" => items.into_iter().rev().max_by(order).map(|(_, item)| item).unwrap_or_default(),
+        "sort" => {
+            items.sort_by(|a, b| if is_reverse { order(b, a) } else { order(a, b) });
+            items.into_iter().map(|(_, item)| item).collect()
+        }
+        _ => {
+            // In order, those that are equal are neighbours.
+            let mut places: Vec<usize> = (0..items.len()).collect();
+            let at = |place: &usize| items.get(*place);
+            places.sort_by(|a, b| {
+                let (a, b) = (at(a), at(b));
+                a.zip(b).map_or(Ordering::Equal, |(a, b)| order(a, b))
+            });
+            places.dedup_by(|a, b| at(a).zip(at(b)).is_some_and(|(a, b)| order(a, b).is_eq()));
+            places.sort_unstable();
+            places.iter().filter_map(at).map(|(_, item)| item.clone()).collect()
+        }
+    }))
 }
 
 fn at_path(item: &Value, path: &str) -> Value {

@@ -9,13 +9,14 @@ use std::time::Duration;
 use data_encoding::HEXLOWER;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value;
 use time::{Date, Month, PrimitiveDateTime, Time};
 
 use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, Draw, SubscriptionSeq};
 use crate::base::schema::{LaneId, NameText, Sha256, Whole, values};
 use crate::base::words::words;
-use crate::model::event::Tried;
+use crate::model::event::{self, Tried};
 use crate::model::form_body::Body;
 use crate::model::format::Rendering;
 use crate::model::lane;
@@ -306,7 +307,7 @@ impl OutgoingRequest {
             ("webhook-timestamp", at.secs().to_string()),
             ("webhook-signature", signature),
             ("x-idempotency-key", self.idempotency_key.clone()),
-            ("traceparent", format!("00-{}-{span}-01", self.trace())),
+            ("traceparent", format!("00-{}-{span}-{}", self.trace(), self.trace_flags())),
         ];
         fields.map(|(name, value)| (name.to_owned(), value)).to_vec()
     }
@@ -314,6 +315,38 @@ impl OutgoingRequest {
     /// The trace it belongs to: the one it came with, or its own.
     pub fn trace(&self) -> String {
         self.trace_id.clone().unwrap_or_else(|| self.event_id.replace('-', ""))
+    }
+
+    /// The flags of its trace: those it came with.
+    pub fn trace_flags(&self) -> String {
+        let parent = self.trace_field("traceparent").unwrap_or_default();
+        event::trace_flags(&parent).unwrap_or(event::SAMPLED).to_owned()
+    }
+
+    /// The `tracestate` with which its event came.
+    pub fn trace_state(&self) -> Option<String> {
+        let state = self.trace_field("tracestate").filter(|text| event::is_trace_state(text))?;
+        self.trace_id.is_some().then_some(state)
+    }
+
+    /// A field of the trace, of the header fields that are kept with the event.
+    fn trace_field(&self, name: &str) -> Option<String> {
+        // Nearly no event has one.
+        if !self.headers.to_ascii_lowercase().contains(name) {
+            return None;
+        }
+        let is_named = |own: &str| own.eq_ignore_ascii_case(name);
+        match serde_json::from_str(&self.headers).ok()? {
+            Value::Object(fields) => {
+                let found = fields.iter().find(|(own, _)| is_named(own));
+                found.and_then(|(_, value)| value.as_str()).map(str::to_owned)
+            }
+            Value::Array(pairs) => pairs.iter().find_map(|pair| {
+                is_named(pair.get(0)?.as_str()?)
+                    .then(|| pair.get(1)?.as_str().map(str::to_owned))?
+            }),
+            _ => None,
+        }
     }
 }
 

@@ -471,16 +471,58 @@ impl Event {
 /// assert_eq!(trace_id("00-00000000000000000000000000000000-00f067aa0ba902b7-01"), None);
 /// ```
 pub fn trace_id(traceparent: &str) -> Option<String> {
-    let mut parts = traceparent.split('-');
-    let (version, trace, parent) = (parts.next()?, parts.next()?, parts.next()?);
-    let hex = |text: &str, length: usize| {
-        text.len() == length
-            && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
-            && text.bytes().any(|b| b != b'0')
+    parent(traceparent).map(|parent| parent.trace.to_owned())
+}
+
+/// The trace flags of a `traceparent` field, two hexadecimal digits; `None` if the field is not valid.
+pub fn trace_flags(traceparent: &str) -> Option<&str> {
+    parent(traceparent).map(|parent| parent.flags)
+}
+
+struct TraceParent<'t> {
+    trace: &'t str,
+    flags: &'t str,
+}
+
+fn parent(text: &str) -> Option<TraceParent<'_>> {
+    let mut parts = text.split('-');
+    let (version, trace) = (parts.next()?, parts.next()?);
+    let (span, flags) = (parts.next()?, parts.next()?);
+    let is_hex = |text: &str, length: usize| {
+        text.len() == length && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
     };
-    let version_ok =
-        version.len() == 2 && version != "ff" && version.bytes().all(|b| b.is_ascii_hexdigit());
-    (version_ok && hex(trace, 32) && hex(parent, 16)).then(|| trace.to_owned())
+    let is_id = |text: &str, length| is_hex(text, length) && text.bytes().any(|b| b != b'0');
+    // Only a later version may have more parts.
+    let ends = version != "00" || parts.next().is_none();
+    let is_valid = is_hex(version, 2)
+        && version != "ff"
+        && is_id(trace, 32)
+        && is_id(span, 16)
+        && is_hex(flags, 2);
+    (is_valid && ends).then_some(TraceParent { trace, flags })
+}
+
+/// The fields of a trace that are kept with an event, of those with which it came: `tracestate`, and `traceparent` if its
+/// flags are not those that deliveries have anyway. None if the `traceparent` is not valid: a new trace begins.
+pub fn trace_fields<'h>(
+    field: impl Fn(&str) -> Option<&'h str>,
+) -> impl Iterator<Item = (&'static str, &'h str)> {
+    let own = field("traceparent");
+    let flags = own.and_then(trace_flags);
+    let parent = own.filter(|_| flags.is_some_and(|flags| flags != SAMPLED));
+    let state = field("tracestate").filter(|text| flags.is_some() && is_trace_state(text));
+    let kept = [parent.map(|text| ("traceparent", text)), state.map(|text| ("tracestate", text))];
+    kept.into_iter().flatten()
+}
+
+/// The trace flags of a delivery whose event came without any: it is recorded.
+pub const SAMPLED: &str = "01";
+
+/// Whether a text can be sent on as `tracestate` (W3C Trace Context, section 3.3): 1 to 512 printable ASCII characters.
+pub fn is_trace_state(text: &str) -> bool {
+    (1..=512).contains(&text.len())
+        && text.contains('=')
+        && text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\t'))
 }
 
 #[cfg(test)]
@@ -504,6 +546,35 @@ mod tests {
             derive(DeliveryCounts { open: 2, ..DeliveryCounts::default() }),
             Status::Pending
         );
+    }
+
+    #[test]
+    fn a_trace_is_continued_only_where_its_parent_is_valid() {
+        let (trace, span) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
+        for (text, flags) in [
+            (format!("00-{trace}-{span}-01"), Some("01")),
+            (format!("00-{trace}-{span}-00"), Some("00")),
+            (format!("cc-{trace}-{span}-03-later"), Some("03")),
+            (format!("00-{trace}-{span}-01-more"), None),
+            (format!("00-{trace}-{span}"), None),
+            (format!("00-{trace}-{span}-1"), None),
+            (format!("00-{trace}-{span}-0G"), None),
+            (format!("ff-{trace}-{span}-01"), None),
+            (format!("0A-{trace}-{span}-01"), None),
+            (format!("00-{}-{span}-01", trace.to_uppercase()), None),
+            (format!("00-{trace}-0000000000000000-01"), None),
+        ] {
+            assert_eq!(trace_flags(&text), flags, "{text}");
+            assert_eq!(trace_id(&text).is_some(), flags.is_some(), "{text}");
+            let field = |name: &str| if name == "traceparent" { Some(&*text) } else { Some("a=1") };
+            let kept: Vec<&str> = trace_fields(field).map(|(name, _)| name).collect();
+            let all: &[&str] = match flags {
+                None => &[],
+                Some("01") => &["tracestate"],
+                Some(_) => &["traceparent", "tracestate"],
+            };
+            assert_eq!(kept, all, "{text}");
+        }
     }
 
     #[test]

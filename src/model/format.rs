@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::base::schema::{AnyValue, Ascii, values};
 use crate::base::words::words;
+use crate::model::json::Json;
 use crate::model::json_path::Path;
 
 words! {
@@ -91,10 +91,11 @@ pub struct Condition {
     #[serde(deserialize_with = "usable")]
     pub path: Path,
     pub op: Op,
-    /// With what. `in` takes an array, `exists` true (the default) or false.
-    #[serde(default, skip_serializing_if = "Value::is_null")]
+    /// With what. `in` takes an array, `exists` true (the default) or false. Numbers are compared by their digits, with
+    /// texts that are numbers as well.
+    #[serde(default, skip_serializing_if = "Json::is_null")]
     #[schemars(with = "AnyValue")]
-    pub value: Value,
+    pub value: Json,
 }
 
 fn usable<'de, D: Deserializer<'de>>(from: D) -> Result<Path, D::Error> {
@@ -117,7 +118,7 @@ fn is_dense(text: &str) -> bool {
     text.bytes().map(held).sum::<usize>() > MAX_READY_BYTES
 }
 
-/// The conditions of a filter as they are kept in memory. A value takes up to 44 times its text, so those with many values
+/// The conditions of a filter as they are kept in memory. A value takes up to 32 times its text, so those with many values
 /// are read each time they are tested.
 #[derive(Clone, Debug)]
 pub enum Filter {

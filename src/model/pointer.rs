@@ -60,7 +60,7 @@ impl Pointer {
 
     /// The string or number that the pointer leads to.
     ///
-    /// A number is returned as it is written, because a float would round long ids. `None` if the body is not JSON, or
+    /// A number is returned as it is written, because a float would round long ids; half a character is U+FFFD. `None` if the body is not JSON, or
     /// has no string or number there. Of duplicate names the last one counts.
     pub fn text_in(&self, body: &[u8]) -> Option<String> {
         text_at(body, &self.0)
@@ -114,6 +114,10 @@ pub(crate) fn unambiguous_text_at<P: AsRef<str>>(
     path: &[P],
 ) -> Result<Option<String>, &'static str> {
     match unambiguous_at(body, path)? {
+        // Half a character is none that somebody could sign.
+        Some(raw) if raw.starts_with('"') => {
+            serde_json::from_str(raw).map(Some).map_err(|_half| "a signed field is not a text")
+        }
         Some(raw) if raw != "null" => text_of(raw).map(Some).ok_or("a signed field is not a text"),
         _ => Ok(None),
     }
@@ -134,7 +138,7 @@ pub(crate) fn raw_at<'b, P: AsRef<str>>(body: &'b [u8], path: &[P]) -> Option<&'
 
 /// Why no value can be found.
 enum NotFound {
-    /// The body is not JSON, or a name in it contains an unpaired surrogate.
+    /// The body is not JSON, or a name in it is not UTF-8.
     Invalid,
     /// A name of the path is there twice, or in another case.
     Ambiguous,
@@ -230,9 +234,11 @@ mod tests {
 
     #[test]
     fn a_body_that_is_not_json_has_no_values() {
-        for body in [r#"{"id":"a"}x"#, r#"{"id":"a""#, "", "\u{feff}{}", r#"{"id":"\ud800"}"#] {
+        for body in [r#"{"id":"a"}x"#, r#"{"id":"a""#, "", "\u{feff}", "{\u{feff}\"id\":1}"] {
             assert_eq!(at("/id", body), None, "{body}");
         }
+        assert_eq!(at("/id", "\u{feff}{\"id\":\"a\\ud83d\"}").as_deref(), Some("a\u{fffd}"));
+        assert_eq!(at("/a/id", r#"{"\ud83d":1,"a":{"id":1e400}}"#).as_deref(), Some("1e400"));
         assert_eq!(Pointer::parse("/id").unwrap().text_in(b"{\"id\":\"\xff\"}"), None);
     }
 

@@ -7,6 +7,7 @@
 //! Not here: checks that read other rows, such as whether tenant and parent exist (`store::outbox_relay`).
 
 use crate::base::clock::Timestamp;
+use crate::base::text::without_mark;
 use crate::base::words::words;
 use crate::model::event::{self, EventOrder, NewEvent, check_headers};
 use crate::model::json;
@@ -199,7 +200,8 @@ impl SqlRow {
     fn check_texts(&self) -> Result<(), Defect> {
         for (column, bytes) in Column::ALL.iter().zip(&self.texts) {
             let Some(bytes) = bytes else { continue };
-            let text = std::str::from_utf8(bytes).map_err(|error| {
+            let json = without_mark(bytes);
+            let text = std::str::from_utf8(json).map_err(|error| {
                 let reason = format!(
                     "{column} is not UTF-8 from byte {} on (hex {:?})",
                     error.valid_up_to(),

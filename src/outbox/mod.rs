@@ -10,8 +10,9 @@ use std::collections::BTreeMap;
 
 use rusqlite::Transaction;
 
-pub use crate::base::clock::Timestamp;
+use crate::base::clock::Timestamp;
 use crate::base::id::{self, Draw, SystemDraw};
+pub use crate::base::text::without_mark;
 pub use crate::model::event::Binding;
 use crate::model::event::{self, FieldError, NewEvent, SQL_SOURCE};
 use crate::model::json;
@@ -244,7 +245,8 @@ fn json_problem(new: &NewEvent) -> Option<String> {
     if !json::is_shallow(&new.payload) {
         return Some(format!("is nested deeper than {}", json::MAX_DEPTH));
     }
-    let error = serde_json::from_slice::<&serde_json::value::RawValue>(&new.payload).err()?;
+    let error =
+        serde_json::from_slice::<&serde_json::value::RawValue>(without_mark(&new.payload)).err()?;
     Some(format!("is not JSON ({error}); name its content_type if it is something else"))
 }
 

@@ -740,7 +740,8 @@ fn external_call(outgoing: &OutgoingRequest, destination: &Destination) -> Optio
     };
     let at_path = |path: &str| {
         let body = outgoing.body().json_view();
-        filter::first_text(&Path::parse(path).ok()?, &Payload::read(&body))
+        // What cannot be read was a dead letter when it came; a person has sent it all the same.
+        filter::first_text(&Path::parse(path).ok()?, &Payload::read(&body)).ok()?
     };
     let (entity, entity_key) = if kind == CallKey::Event {
         (outgoing.delivery.0, outgoing.event_id.clone())

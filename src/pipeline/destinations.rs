@@ -66,6 +66,7 @@ impl Destination {
     ) -> Vec<(String, String)> {
         let signature = self.access.signatures(&outgoing.webhook_id, at, &outgoing.payload);
         let mut headers = outgoing.standard_fields(at, span, signature);
+        headers.extend(outgoing.trace_state().map(|state| ("tracestate".to_owned(), state)));
         let is_named = self.names_events();
         if is_named {
             headers.extend(formats::naming_fields(outgoing));

@@ -4,7 +4,7 @@ use crate::base::budget::{Budget, Share};
 use crate::base::fair::Semaphore;
 use crate::base::headers::Headers;
 use crate::base::id;
-use crate::formats::filter::{self, Payload};
+use crate::formats::filter::{self, Payload, Unknown};
 use crate::http::content_coding::{self, CodingError, Unpacked};
 use crate::model::event;
 use crate::model::form_body::Body;
@@ -22,7 +22,7 @@ use crate::signatures::certificate_cache::{Certificates, Missing};
 use crate::signatures::fingerprint;
 use crate::signatures::handshake::Handshake;
 use crate::signatures::provider::{NewProvider, Repeats};
-use crate::signatures::{Incoming, Refused};
+use crate::signatures::{Incoming, Refused, Scheme};
 use crate::store::idempotency_keys;
 use crate::store::matching::Matches;
 use crate::store::webhook_events::{self, Inserted, Replay};
@@ -62,6 +62,8 @@ pub enum Received {
     Unusable(Unusable),
     /// Its body cannot be unpacked.
     Packed(CodingError),
+    /// Correctly signed, but the provider's ordering key cannot be read in it.
+    Unordered(Unknown),
     /// Correctly signed, but its time is too far from ours, and our clock may be wrong.
     ClockSuspect,
     /// The provider's policy on personal data refuses it: the rule and the field.
@@ -100,9 +102,11 @@ impl Received {
             | Self::Unfetched(_)
             | Self::Saturated
             | Self::Packed(CodingError::Saturated) => &counts.webhooks_deferred,
-            Self::Refused(_) | Self::Reused | Self::Unusable(_) | Self::Packed(_) => {
-                &counts.webhooks_refused
-            }
+            Self::Refused(_)
+            | Self::Reused
+            | Self::Unusable(_)
+            | Self::Packed(_)
+            | Self::Unordered(_) => &counts.webhooks_refused,
             Self::Unwanted(_) => &counts.webhooks_unwanted,
             Self::Failed(_) => &counts.webhooks_failed,
         };
@@ -218,7 +222,7 @@ impl Receive {
             let ids = found.items.iter().map(|item| item.identity.event_id.as_str());
             self.confirm((&provider.tenant, provider.name.as_str()), &url, ids)?;
         }
-        let headers = scheme.kept(incoming.headers);
+        let headers = kept(scheme, incoming.headers);
         if found.is_batch {
             shares.push(self.share(provider, &found.items, &headers)?);
         }
@@ -280,13 +284,13 @@ impl Receive {
         let media = event.content_type.clone();
         let key = |payload: &[u8]| {
             let body = Body { content_type: &media, bytes: payload };
-            ordering_key(provider.ordering_key.as_ref()?, incoming.headers, body)
+            ordering_key(provider, incoming.headers, body)
         };
-        event.ordering_key = key(&event.payload);
+        event.ordering_key = key(&event.payload)?;
         if let Some(policy) = provider.pii.rules() {
             let admitted = self.privacy.admit_webhook(policy, &mut event, fresh);
             admitted.map_err(not_admitted)?;
-            let stored = key(&event.payload);
+            let stored = key(&event.payload)?;
             self.privacy.protect_key(policy, &mut event, stored);
         }
         event.ordering_key = event.ordering_key.map(|key| {
@@ -422,13 +426,31 @@ impl Receive {
     }
 }
 
-/// The ordering key in a webhook, unless it is empty.
-fn ordering_key(place: &KeyPlace, headers: &Headers, body: Body<'_>) -> Option<String> {
-    let found = match place {
-        KeyPlace::Path(path) => filter::first_text(path, &Payload::read(&body.json_view())),
-        KeyPlace::Header(name) => headers.get(name.as_str()).map(|text| text.trim().to_owned()),
+/// The header fields that are stored with a webhook: those of its scheme, and those of its trace.
+fn kept(scheme: &Scheme, headers: &Headers) -> Vec<(String, String)> {
+    let trace = event::trace_fields(|name| headers.get(name));
+    let trace = trace.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    scheme.kept(headers).into_iter().chain(trace).collect()
+}
+
+/// The ordering key in a webhook, unless it is empty. Refused if it cannot be read: without its key, a webhook could overtake
+/// others of the same key.
+fn ordering_key(
+    provider: &NewProvider,
+    headers: &Headers,
+    body: Body<'_>,
+) -> core::result::Result<Option<String>, Received> {
+    let found = match &provider.ordering_key {
+        None => None,
+        Some(KeyPlace::Path(path)) => {
+            let read = filter::first_text(path, &Payload::read(&body.json_view()));
+            read.map_err(Received::Unordered)?
+        }
+        Some(KeyPlace::Header(name)) => {
+            headers.get(name.as_str()).map(|text| text.trim().to_owned())
+        }
     };
-    found.filter(|key| !key.is_empty())
+    Ok(found.filter(|key| !key.is_empty()))
 }
 
 /// How to recognize an event if its request is sent again under another id.

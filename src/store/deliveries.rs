@@ -14,6 +14,7 @@ use crate::model::webhook_event::Began;
 use crate::store::column::{Clamped, Json};
 use crate::store::matching::MatchedSubscription;
 use crate::store::prelude::*;
+use crate::store::tx::SetAside;
 use crate::store::{external_calls, lanes, payloads, renderings};
 
 /// Due deliveries of taken funnels that one look passes by at most.
@@ -389,8 +390,8 @@ pub(crate) fn route(
         ))?;
         let delivery = DeliverySeq(tx.conn().last_insert_rowid());
         made.push(delivery);
-        if found.is_unknown {
-            tx.set_aside(delivery, now);
+        if let Some(why) = found.unknown {
+            tx.set_aside(SetAside { delivery, why, now });
         }
         if let Some(lane) = lane.filter(|_| last.is_some()) {
             // If this insert changes the head, the new row is the head, and its due time is already correct.

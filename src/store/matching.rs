@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::base::budget::Budget;
 use crate::base::id::SubscriptionSeq;
-use crate::formats::filter::{self, Payload};
+use crate::formats::filter::{self, Payload, Unknown, Verdict};
 use crate::model::form_body::Body;
 use crate::model::json_path::Path;
 use crate::model::lane::{self, Places};
@@ -23,8 +23,8 @@ pub(crate) struct MatchedSubscription {
     pub(crate) subscription: SubscriptionSeq,
     pub(super) places: Places,
     pub(super) entity: Option<i64>,
-    /// Whether it is not known if the subscription wants the event: filters have used up their steps.
-    pub(super) is_unknown: bool,
+    /// Why it is not known if the subscription wants the event, or to which call the delivery belongs.
+    pub(super) unknown: Option<Unknown>,
 }
 
 /// How much memory a filter takes for each byte of the largest payload.
@@ -112,23 +112,31 @@ pub(crate) fn matched<'p>(
     read: &mut Option<Payload>,
     payload: impl Fn() -> Result<Cow<'p, [u8]>>,
 ) -> Result<Option<MatchedSubscription>> {
-    if !wants(&route.new, event, read, &payload)? {
-        return Ok(None);
-    }
+    let unwanted = match judge(&route.new, event, read, &payload)? {
+        Verdict::Unmet => return Ok(None),
+        Verdict::Met => None,
+        Verdict::Unknown(why) => Some(why),
+    };
     let (scope, order) = (route.new.scope(route.seq), &route.new.order);
     if order.call_path.is_some() && read.is_none() {
         *read = Some(Payload::read(&payload()?));
     }
-    let at_path = |path: &str| filter::first_text(&Path::parse(path).ok()?, read.as_ref()?);
-    let looks = order.call_path.is_some() || is_filtered(&route.new, event);
+    let mut unread = None;
+    let at_path = |path: &str| {
+        let found = filter::first_text(&Path::parse(path).ok()?, read.as_ref()?);
+        found.unwrap_or_else(|why| {
+            unread = Some(why);
+            None
+        })
+    };
     let entity = lane::entity(scope, (event.event_type, event.key), at_path);
     let entity = entity.map(|entity| entity.number);
     // Of the calls about one entity, one is in flight at a time.
     let call = entity.filter(|_| order.external_calls.is_some());
     let funnel = call.or_else(|| lane::funnel(scope, event.key));
     let places = Places { lane: lane::lane(scope, event.key), funnel };
-    let is_unknown = looks && read.as_ref().is_some_and(Payload::is_spent);
-    Ok(Some(MatchedSubscription { subscription: route.seq, places, entity, is_unknown }))
+    let unknown = unwanted.or(unread);
+    Ok(Some(MatchedSubscription { subscription: route.seq, places, entity, unknown }))
 }
 
 /// A named target passes a filter by, as it does patterns.
@@ -136,23 +144,32 @@ fn is_filtered(new: &NewSubscription, event: Routed<'_>) -> bool {
     !new.filter.is_empty() && event.target.is_none()
 }
 
-/// Whether a subscription wants an event, or may want it: filters have used up their steps. `read` has its payload where
-/// a filter has asked for it.
+/// Whether a subscription wants an event, or may want it, because that is not known. `read` has its payload where a
+/// filter has asked for it.
 pub(crate) fn wants<'p>(
     new: &NewSubscription,
     event: Routed<'_>,
     read: &mut Option<Payload>,
     payload: impl Fn() -> Result<Cow<'p, [u8]>>,
 ) -> Result<bool> {
+    Ok(judge(new, event, read, payload)? != Verdict::Unmet)
+}
+
+fn judge<'p>(
+    new: &NewSubscription,
+    event: Routed<'_>,
+    read: &mut Option<Payload>,
+    payload: impl Fn() -> Result<Cow<'p, [u8]>>,
+) -> Result<Verdict> {
     if !new.wants(event) {
-        return Ok(false);
+        return Ok(Verdict::Unmet);
     }
     if !is_filtered(new, event) {
-        return Ok(true);
+        return Ok(Verdict::Met);
     }
     let payload = match read {
         Some(payload) => payload,
         None => read.insert(Payload::read(&payload()?)),
     };
-    Ok(filter::is_met(&new.filter, payload) || payload.is_spent())
+    Ok(filter::judge(&new.filter, payload))
 }

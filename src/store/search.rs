@@ -321,15 +321,20 @@ pub fn find(
 }
 
 /// Finds events by what their payloads have at the paths that their types name; and whether there may be more. Of an amount
-/// the form may be another one: `99,50` finds 99.5.
+/// the form may be another one: `99,5` finds 99.5, 99.50 and `"99.50"`.
 pub fn in_payloads(tx: &ReadTx<'_>, tenant: &str, text: &str) -> Result<(Vec<Hit>, bool)> {
     let of = field(HitKind::Event, "payload", EVENTS_OF_PAYLOAD);
     let mut all: Vec<Hit> = Vec::new();
     let amount = text.replace(',', ".");
     let short = amount.trim_end_matches('0').trim_end_matches('.');
     let is_amount = amount.contains('.') && amount.parse::<f64>().is_ok();
-    let whole = format!("{short}.0");
-    let others = if is_amount { vec![amount.as_str(), short, &whole] } else { Vec::new() };
+    let decimals = short.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+    let padded = [1, 2].map(|to: usize| {
+        let point = if decimals == 0 { "." } else { "" };
+        format!("{short}{point}{}", "0".repeat(to.saturating_sub(decimals)))
+    });
+    let [one, two] = &padded;
+    let others = if is_amount { vec![amount.as_str(), short, one, two] } else { Vec::new() };
     let end = format!("{text}{LAST}");
     let is_prefix = text.chars().count() >= MIN_PREFIX;
     let spans = [(text, text), (text, if is_prefix { end.as_str() } else { text })];

@@ -3,6 +3,9 @@
 //! A thread reads new events now and then and adds their values, so publishing costs nothing. Not here: the search
 //! itself ([`super::search`]).
 
+use crate::formats::filter::{self, Payload};
+use crate::model::json_path::Path;
+use crate::store::column::Json;
 use crate::store::prelude::*;
 
 /// Values that are kept, of all tenants. If there are more, a tenth goes: the oldest of the tenant with the most.
@@ -10,7 +13,7 @@ pub const MAX_VALUES: u32 = 200_000;
 /// Stands in what is sealed (`privacy`).
 const SEALED: &str = "obx-sealed.";
 /// The longest value, in characters.
-pub const MAX_CHARS: u32 = 100;
+pub const MAX_CHARS: usize = 100;
 /// Events before the newest one that are looked at when the first path is named.
 const MAX_BEFORE: i64 = 10_000;
 
@@ -29,17 +32,11 @@ const SET_UPTO: &str = "
 // Large payloads are in `payloads`, and are not read. What is not routed or quarantined may have personal data that is
 // not sealed yet.
 pub(super) const FOUND: &str = "
-    SELECT tenant, found, seq
-      FROM (SELECT o.tenant AS tenant, o.seq AS seq,
-                   CASE WHEN json_valid(CAST(o.payload AS TEXT)) THEN
-                        CASE WHEN json_type(CAST(o.payload AS TEXT), json_each.value) IN ('text', 'integer', 'real')
-                             THEN CAST(json_extract(CAST(o.payload AS TEXT), json_each.value) AS TEXT) END END AS found
-              FROM outbox AS o NOT INDEXED
-              JOIN event_types AS t ON t.tenant = o.tenant AND t.name = o.event_type
-              JOIN json_each(t.search_paths)
-             WHERE o.seq > ?1 AND o.seq <= ?2 AND o.payload IS NOT NULL
-               AND o.routed_at IS NOT NULL AND o.status <> 'quarantined')
-     WHERE length(found) BETWEEN 1 AND ?3";
+    SELECT o.tenant, o.seq, t.search_paths, CAST(o.payload AS BLOB)
+      FROM outbox AS o NOT INDEXED
+      JOIN event_types AS t ON t.tenant = o.tenant AND t.name = o.event_type
+     WHERE o.seq > ?1 AND o.seq <= ?2 AND o.payload IS NOT NULL AND t.search_paths <> '[]'
+       AND o.routed_at IS NOT NULL AND o.status <> 'quarantined'";
 
 const FORGET: &str = "
     DELETE FROM search_values
@@ -97,16 +94,23 @@ pub fn next(tx: &ReadTx<'_>, events: i64) -> Result<Option<(Vec<Found>, i64)>> {
     Ok(Some((found, upto)).filter(|(found, _)| is_full || !found.is_empty()))
 }
 
-/// The values of events after one, up to another. What is sealed, or no text, is left out.
+/// The values of events after one, up to another. What is sealed, or neither a text nor a number, is left out.
 fn read(tx: &ReadTx<'_>, after: i64, upto: i64) -> Result<Vec<Found>> {
-    let found = tx.rows(FOUND, (after, upto, MAX_CHARS), |row| {
-        let value = row.get_ref(1)?.as_str().ok().map(str::to_owned);
-        Ok((row.get(0)?, value, row.get(2)?))
+    let found = tx.rows(FOUND, (after, upto), |row| {
+        let (tenant, event): (String, i64) = (row.get(0)?, row.get(1)?);
+        let Json(paths): Json<Vec<String>> = row.get(2)?;
+        let payload = Payload::read(row.get_ref(3)?.as_blob().unwrap_or_default());
+        let values = paths.iter().filter_map(|path| value_at(path, &payload));
+        Ok(values.map(|value| (tenant.clone(), value, event)).collect::<Vec<_>>())
     })?;
-    let is_plain = |(tenant, value, seq): (String, Option<String>, i64)| {
-        Some((tenant, value.filter(|value| !value.contains(SEALED))?, seq))
-    };
-    Ok(found.into_iter().filter_map(is_plain).collect())
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// The text or number at a path as it is written, if the search can find it.
+fn value_at(path: &str, payload: &Payload) -> Option<String> {
+    let value = filter::first_text(&Path::parse(path).ok()?, payload).ok()??;
+    let is_short = (1..=MAX_CHARS).contains(&value.chars().count());
+    (is_short && !value.contains(SEALED)).then_some(value)
 }
 
 /// Stores values, and up to which event they were read.

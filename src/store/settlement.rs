@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::base::id;
-use crate::formats::filter::MAX_STEPS;
+use crate::formats::filter::Unknown;
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
 use crate::model::delivery::State;
@@ -25,7 +25,7 @@ use crate::store::deliveries::{self, DeliveryState, Origin, Route};
 use crate::store::matching::MatchedSubscription;
 use crate::store::operational::HoldChange;
 use crate::store::prelude::*;
-use crate::store::tx::Settled;
+use crate::store::tx::{SetAside, Settled};
 use crate::store::{
     attempts, audit_events, credentials, escalations, external_calls, failures, holds, in_doubt,
     lanes, leases, operational, outbox, postponed, renderings, subscriptions, webhook_events,
@@ -642,12 +642,9 @@ pub fn postpone(
 
 /// Makes dead letters of the new deliveries of which it is not known whether they are wanted. Called before COMMIT.
 pub fn set_aside(tx: &WriteTx<'_>) -> Result<()> {
-    for (delivery, now) in tx.take_set_aside() {
+    for SetAside { delivery, why, now } in tx.take_set_aside() {
         let before = deliveries::state(tx, delivery)?;
-        let reason = format!(
-            "the filters of this tenant's subscriptions take more than {MAX_STEPS} steps for this event: make them \
-             simpler. A retry sends it without its filter"
-        );
+        let reason = format!("{why}. {}", Unknown::WAY_OUT);
         deliveries::set_aside(tx, delivery, &reason, now)?;
         given_up(tx, (delivery, &before), &reason, (now, now))?;
     }

@@ -12,6 +12,7 @@ use rusqlite::{Connection, Params, Row, Statement};
 
 use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
+use crate::formats::filter::Unknown;
 use crate::model::failure::Streak;
 use crate::model::hold::Gate;
 use crate::model::in_doubt::Fence;
@@ -215,6 +216,15 @@ impl WriterCache {
     }
 }
 
+/// A new delivery that becomes a dead letter when its transaction ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SetAside {
+    pub(crate) delivery: DeliverySeq,
+    /// Why it is not known whether it is wanted.
+    pub(crate) why: Unknown,
+    pub(crate) now: Timestamp,
+}
+
 /// A write transaction.
 #[derive(Debug)]
 pub struct WriteTx<'c> {
@@ -223,7 +233,7 @@ pub struct WriteTx<'c> {
     effects: RefCell<Effects>,
     attempts: RefCell<BTreeMap<i64, AttemptSummary>>,
     /// New deliveries that are dead letters when the transaction ends.
-    set_aside: RefCell<Vec<(DeliverySeq, Timestamp)>>,
+    set_aside: RefCell<Vec<SetAside>>,
     /// What was found before the transaction.
     matches: RefCell<Option<Arc<Matches>>>,
     /// Whether [`WriteTx::is_first_relay`] was called.
@@ -407,11 +417,11 @@ impl<'c> WriteTx<'c> {
     }
 
     /// Makes a new delivery a dead letter before COMMIT, when its event's row is complete.
-    pub(crate) fn set_aside(&self, delivery: DeliverySeq, now: Timestamp) {
-        self.set_aside.borrow_mut().push((delivery, now));
+    pub(crate) fn set_aside(&self, delivery: SetAside) {
+        self.set_aside.borrow_mut().push(delivery);
     }
 
-    pub(crate) fn take_set_aside(&self) -> Vec<(DeliverySeq, Timestamp)> {
+    pub(crate) fn take_set_aside(&self) -> Vec<SetAside> {
         self.set_aside.take()
     }
 

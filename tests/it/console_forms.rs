@@ -85,7 +85,7 @@ fn what_hides_in_a_term_outlives_a_change_beside_it() {
     let rig = Rig::new();
     rig.user("anna", "admin");
     let browser = Browser::enter(&rig, "anna");
-    let body = "{\"note\": \"\u{202e}{{ event.id }}\u{200f}\"}";
+    let body = "{\"note\": \"\u{202e}{{ payload.id }}\u{200f}\"}";
     let terms = json!({ "template": { "body": body, "content_type": "application/json" } });
     rig.subscribe_with("erp", &Receiver::new(), &terms);
     let form = asked(&browser, "/console/subscriptions/erp", "change-subscription");

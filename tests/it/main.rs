@@ -57,6 +57,7 @@ mod health_probes;
 mod history;
 mod idempotency;
 mod isolation;
+mod json_texts;
 mod keys;
 mod lanes;
 mod list_limits;

@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use jsonschema::{Draft, Validator};
 use oncebox::api::openapi;
+use oncebox::model::json::carried;
 use serde_json::{Map, Value, json};
 
 use super::http::Answer;
@@ -74,6 +75,12 @@ pub(crate) fn judge((method, path, body): Sent<'_>, answer: &Answer) -> Result<(
         contract.request(&place, operation, body)?;
     }
     Ok(())
+}
+
+/// A body, also with half a character or a number that no float can hold.
+fn read(body: &[u8]) -> Result<Value, String> {
+    let plain = serde_json::from_slice(body);
+    plain.or_else(|_error| carried::read(body)).map_err(|error| error.to_string())
 }
 
 /// Any problem of that kind; the answer to `HEAD` comes without its body.
@@ -152,7 +159,7 @@ impl Contract {
         if head || !media_type.ends_with("json") {
             return Ok(());
         }
-        let body = serde_json::from_slice(answer.body()).map_err(|error| error.to_string())?;
+        let body = read(answer.body())?;
         let media_type = media_type.replace('/', "~1");
         self.valid(&self.closed, &format!("{place}/content/{media_type}/schema"), &body)
     }
@@ -166,8 +173,7 @@ impl Contract {
         if body.is_empty() && operation["requestBody"]["required"] == false {
             return Ok(());
         }
-        let body = serde_json::from_slice(body)
-            .map_err(|error| format!("what is no JSON was accepted: {error}"))?;
+        let body = read(body).map_err(|error| format!("what is no JSON was accepted: {error}"))?;
         let place = format!("{place}/requestBody/content/application~1json/schema");
         self.valid(&self.document, &place, &body)
             .map_err(|error| format!("the accepted request is against its schema: {error}"))

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::model::json::carried;
+
 /// Fields that change with every update and carry no information.
 const FIELDS_LEFT_OUT: [&str; 3] = ["updated_at", "last_used_at", "created_at"];
 /// Fields whose values are never stored, for any kind of resource.
@@ -74,7 +76,7 @@ impl Changes {
 
     /// The text that is stored in the column `changes`.
     pub fn to_text(&self) -> String {
-        Value::Object(self.0.clone()).to_string()
+        carried::written(&Value::Object(self.0.clone()))
     }
 }
 
@@ -86,7 +88,7 @@ fn shown(name: &str, value: &Value) -> Value {
     let text = match value {
         Value::String(text) if name == "url" => without_query(text),
         Value::String(text) => text.clone(),
-        other => other.to_string(),
+        other => carried::written(other),
     };
     let safe = without_secrets(&text);
     if safe.chars().count() > MAX_VALUE_CHARS {

@@ -3,9 +3,7 @@
 //! [`crate::base::clock::trust`] decides. Not here: what a suspect clock keeps from happening. That asks the clock for a
 //! [`crate::base::clock::SureNow`].
 
-use crate::base::clock::trust::{
-    DoubtedTime, Judgement, KnownTime, STEP, Suspicion, TimeStep,
-};
+use crate::base::clock::trust::{DoubtedTime, Judgement, KnownTime, STEP, Suspicion, TimeStep};
 use crate::pipeline::prelude::*;
 use crate::store::known_time;
 

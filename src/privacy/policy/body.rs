@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
+use crate::base::text::without_mark;
 use crate::model::form_body::{self, FieldSpans};
 use crate::model::json::{Cursor, Kind, MAX_DEPTH, quoted, unescaped};
 use crate::model::json_path::{MatchState, Path, Step};
@@ -75,7 +76,7 @@ impl Policy {
 
 fn shape(content_type: &str, bytes: &[u8]) -> Shape {
     let media = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
+    let first = without_mark(bytes).iter().find(|byte| !byte.is_ascii_whitespace());
     let looks = media.ends_with("json") || matches!(first, Some(b'{' | b'[' | b'"'));
     // Before forms: many senders label JSON as a form, because that is the default of their HTTP client.
     if looks && Cursor::of(bytes).is_some() {

@@ -60,7 +60,8 @@ impl Pii {
         match value {
             serde_json::Value::String(word) if word == "allow" => Ok(Self::Allow),
             serde_json::Value::Object(_) => {
-                Policy::parse(&value.to_string()).map(|policy| Self::Rules(Arc::new(policy)))
+                let policy = Policy::parse(&value.to_string())?.into_strict()?;
+                Ok(Self::Rules(Arc::new(policy)))
             }
             _ => Err(PolicyError::NotOne),
         }
@@ -125,11 +126,14 @@ mod tests {
             (r#"{"rules":[{"action":"mask"}]}"#, "rule 1: give a path"),
             (r#"{"rules":[{"detect":["email"],"action":"allow"}]}"#, "rule 1: allow takes a path"),
             (r#"{"rules":[{"path":"$.a[-1]","action":"mask"}]}"#, "character 5"),
+            (r#"{"rules":[{"path":"$.1a","action":"mask"}]}"#, "character 3"),
+            (r#"{"rules":[{"path":"$.a","action":"mask"}],"subject":"$[01]"}"#, "character 5"),
             (r#"{"rules":[{"path":"$.a","action":"burn"}]}"#, "unknown variant `burn`"),
             (r#"{"rules":[{"path":"$.a","action":"mask","x":1}]}"#, "unknown field `x`"),
             (r#"{"rules":[{"detect":["ssn"],"action":"mask"}]}"#, "unknown variant `ssn`"),
         ] {
-            let error = Policy::parse(text).unwrap_err().to_string();
+            let given = serde_json::from_str(text).unwrap();
+            let error = Pii::from_json(&given).unwrap_err().to_string();
             assert!(error.contains(reason), "{text}: {error}");
         }
         assert_eq!(Pii::from_json(&serde_json::json!("deny")), Err(PolicyError::NotOne));

@@ -116,6 +116,16 @@ pub enum PolicyError {
 }
 
 impl Policy {
+    /// The policy, if RFC 9535 allows all of its paths. Stored ones may be of a version that allowed a little more.
+    pub fn into_strict(self) -> Result<Self, PolicyError> {
+        let paths = self.rules.iter().filter_map(|rule| rule.path.as_ref()).chain(&self.subject);
+        for path in paths {
+            let strict = path.clone().into_strict();
+            strict.map_err(|error| PolicyError::Json(error.to_string()))?;
+        }
+        Ok(self)
+    }
+
     /// Reads a policy.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         if text.len() > MAX_TEXT_BYTES {

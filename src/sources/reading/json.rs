@@ -138,9 +138,7 @@ impl<'de> Visitor<'de> for Members {
 fn cell(field: Field, raw: &str) -> Result<Option<Cell>, String> {
     let text = match raw.as_bytes().first() {
         Some(b'n') => return Ok(None),
-        Some(b'"') => {
-            serde_json::from_str(raw).map_err(|error| format!("is not a text: {error}"))?
-        }
+        Some(b'"') => json::unescaped(raw).ok_or("is not a text")?.into_owned(),
         Some(b'{') if field == Field::Headers && raw.len() > MAX_HEADERS_BYTES => {
             return Err(format!("has more than {MAX_HEADERS_BYTES} bytes"));
         }
