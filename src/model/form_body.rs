@@ -369,7 +369,8 @@ mod tests {
         let preamble = format!("for old readers\r\n{form}");
         assert_eq!(view("multipart/form-data; boundary=\"x y\"", preamble.as_bytes()), fields);
         let json = form.replace("1\r\n2", "[1]").replace("form-data; name=\"f", "form-data; n=\"f");
-        for broken in [&form[..form.len() - 6], &json, "--x y", ""] {
+        let cut = form.strip_suffix("x y--\r\n").unwrap();
+        for broken in [cut, &json, "--x y", ""] {
             assert_eq!(view("multipart/form-data; boundary=\"x y\"", broken.as_bytes()), broken);
         }
         assert_eq!(view("multipart/form-data", form.as_bytes()), form);
