@@ -115,8 +115,11 @@ impl Request {
                 self.rendered.iter().any(|(made, _)| made == name)
                     || self.type_field.as_deref().is_some_and(|own| own.eq_ignore_ascii_case(name))
             };
-            let is_naming = |name: &str| [EVENT_TYPE, AGGREGATE_TYPE, AGGREGATE_ID].contains(&name);
-            kept.named = self.headers.iter().any(|(name, _)| is_naming(name));
+            kept.named = destination.names_events();
+            // They follow from the event.
+            let is_naming = |name: &str| {
+                kept.named && [EVENT_TYPE, AGGREGATE_TYPE, AGGREGATE_ID].contains(&name)
+            };
             let is_log_on = |name: &str| log_on.is_some_and(|own| own.eq_ignore_ascii_case(name));
             let others = self.headers.iter().skip(STANDARD);
             let others = others.filter(|(name, _)| !is_log_on(name) && !is_naming(name));
