@@ -45,24 +45,25 @@ impl Identity {
             let how = "decrypt it with: openssl pkey -in KEY.pem";
             return Err(format!("the private key is encrypted; {how}"));
         }
-        let (mut chain, mut key) = (Vec::new(), None);
+        let mut chain = Vec::new();
+        let mut keys = Vec::new();
         for item in <(SectionKind, Vec<u8>)>::pem_slice_iter(without_mark(pem.as_bytes())) {
             let (kind, der) = item.map_err(|error| format!("the PEM is damaged: {error}"))?;
             match kind {
                 SectionKind::Certificate => chain.push(CertificateDer::from(der)),
                 SectionKind::PrivateKey
                 | SectionKind::RsaPrivateKey
-                | SectionKind::EcPrivateKey => {
-                    if key.replace(Zeroizing::new(der)).is_some() {
-                        return Err("it holds several private keys".to_owned());
-                    }
-                }
+                | SectionKind::EcPrivateKey => keys.push(Zeroizing::new(der)),
                 _ => {}
             }
         }
         let leaf = chain.first().ok_or("it holds no certificate (-----BEGIN CERTIFICATE-----)")?;
         let leaf = leaf.clone();
-        let key = key.ok_or("it holds no private key (-----BEGIN PRIVATE KEY-----)")?;
+        let key = match keys.as_slice() {
+            [] => return Err("it holds no private key (-----BEGIN PRIVATE KEY-----)".to_owned()),
+            [key] => key,
+            _ => return Err("it holds several private keys".to_owned()),
+        };
         if chain.len() > MAX_CHAIN {
             return Err(format!("it holds {} certificates; at most {MAX_CHAIN}", chain.len()));
         }

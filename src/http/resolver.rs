@@ -255,7 +255,9 @@ impl GuardedResolver {
             (Route::Proxy(found), Some(proxy)) => {
                 let checked = proxy.rules.check(bare_host(uri).unwrap_or_default());
                 checked.map_err(|why| Error::Other(Box::new(Refused(why.to_string()))))?;
-                found.iter().for_each(|address| allowed.push(*address));
+                for address in found {
+                    allowed.push(*address);
+                }
                 return if allowed.is_empty() { Err(Error::HostNotFound) } else { Ok(allowed) };
             }
             (Route::Proxy(found) | Route::Direct(found), _) => found,

@@ -84,9 +84,8 @@ impl Connector<()> for Opener {
     ) -> Result<Option<Socket>, Error> {
         let time = details.timeout.not_zero().map_or(MAX_CONNECT, |time| MAX_CONNECT.min(*time));
         let stream = self.open(details.uri, &details.addrs, time);
-        let stream = stream.map_err(|error| match is_timeout(&error) {
-            true => Error::Timeout(ConnectTimeout),
-            false => connect_error(error),
+        let stream = stream.map_err(|error| {
+            if is_timeout(&error) { Error::Timeout(ConnectTimeout) } else { connect_error(error) }
         })?;
         let is_plain = !details.needs_tls();
         let proxy = self.proxy_of(details.uri).filter(|_| is_plain);

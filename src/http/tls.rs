@@ -157,6 +157,26 @@ impl Pinned {
             Ok(_) | Err(_) => Ok(()),
         }
     }
+
+    /// Checks the signature of a handshake by the certificate's key. The library does not read all such certificates.
+    fn verify(
+        &self,
+        message: &[u8],
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, TlsError> {
+        let key = SubjectPublicKeyInfoDer::from(self.facts.public_key.as_slice());
+        let key = RawPublicKeyEntity::try_from(&key);
+        let key = key.map_err(|_why| TlsError::from(CertificateError::BadEncoding))?;
+        let mut known = ALGORITHMS.mapping.iter().filter(|(scheme, _)| *scheme == signed.scheme);
+        let fits = known.any(|(_, algorithms)| {
+            let mut all = algorithms.iter();
+            all.any(|one| key.verify_signature(*one, message, signed.signature()).is_ok())
+        });
+        if fits {
+            return Ok(HandshakeSignatureValid::assertion());
+        }
+        Err(CertificateError::BadSignature.into())
+    }
 }
 
 /// Verifies the certificates of servers.
@@ -175,27 +195,6 @@ impl fmt::Debug for Verifier {
 impl Verifier {
     fn pinned(&self, server: &CertificateDer<'_>) -> Option<&Pinned> {
         self.pinned.iter().find(|pinned| pinned.der == *server)
-    }
-
-    /// Checks the signature of a handshake by a pinned certificate. The library does not read all of them.
-    fn verify_pinned(
-        &self,
-        pinned: &Pinned,
-        message: &[u8],
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, TlsError> {
-        let key = SubjectPublicKeyInfoDer::from(pinned.facts.public_key.as_slice());
-        let key = RawPublicKeyEntity::try_from(&key);
-        let key = key.map_err(|_why| TlsError::from(CertificateError::BadEncoding))?;
-        let mut known = ALGORITHMS.mapping.iter().filter(|(scheme, _)| *scheme == signed.scheme);
-        let fits = known.any(|(_, algorithms)| {
-            let mut all = algorithms.iter();
-            all.any(|one| key.verify_signature(*one, message, signed.signature()).is_ok())
-        });
-        if fits {
-            return Ok(HandshakeSignatureValid::assertion());
-        }
-        Err(CertificateError::BadSignature.into())
     }
 }
 
@@ -221,7 +220,7 @@ impl ServerCertVerifier for Verifier {
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, TlsError> {
         match self.pinned(server) {
-            Some(pinned) => self.verify_pinned(pinned, message, signed),
+            Some(pinned) => pinned.verify(message, signed),
             None => self.issued.verify_tls12_signature(message, server, signed),
         }
     }
@@ -239,7 +238,7 @@ impl ServerCertVerifier for Verifier {
                 | SignatureScheme::RSA_PKCS1_SHA512
         );
         match self.pinned(server) {
-            Some(pinned) if !is_old => self.verify_pinned(pinned, message, signed),
+            Some(pinned) if !is_old => pinned.verify(message, signed),
             Some(_) | None => self.issued.verify_tls13_signature(message, server, signed),
         }
     }

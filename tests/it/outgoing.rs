@@ -16,6 +16,8 @@ use crate::rig::prelude::*;
 use crate::rig::smtp::{Encryption, MailServer};
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+/// The answer of a token endpoint.
+const TOKEN: &[u8] = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"access_token\":\"t\",\"token_type\":\"Bearer\"}";
 const V1: &str = include_str!("../data/tls/v1.pem");
 const V1_KEY: &str = include_str!("../data/tls/v1.key");
 const P521_AUTHORITY: &str = include_str!("../data/tls/p521-authority.pem");
@@ -149,7 +151,8 @@ fn an_answer_that_comes_while_the_target_does_not_read_counts() {
         ended.lock().unwrap().recv().unwrap();
     });
     let url = format!("http://{target}/");
-    let call = Call { timeout: secs(2), ..post(&url, &[b'x'; 32_000_000]) };
+    let body = vec![b'x'; 32_000_000];
+    let call = Call { timeout: secs(2), ..post(&url, &body) };
     assert_eq!(client(None).send(&call).unwrap().status, 413);
     done.send(()).unwrap();
 }
@@ -279,14 +282,14 @@ fn a_certificate_that_is_in_the_ca_file_itself_is_trusted() {
 fn an_authority_that_is_used_as_a_server_is_refused_with_the_way_out() {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let issued = params.signed_by(&key, &issuer).unwrap();
+    let issued = params.signed_by(&key, &authority).unwrap();
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
     let address = https(tls_of(vec![issued.der().clone()], key));
-    let why = tls_failure(&client(Some(&issuer.pem())), address);
+    let why = tls_failure(&client(Some(&authority.pem())), address);
     shows(&why, &["CA:TRUE", "delivery.ca_file"]);
 }
 
@@ -463,7 +466,6 @@ fn a_proxy_that_wants_a_user_is_named_and_a_token_comes_through_it() {
     let attempt = rig.one("SELECT class || ' ' || failed_reason FROM attempts");
     shows(&attempt, &["transient", "wants a user (407)", "delivery.proxy_user"]);
 
-    const TOKEN: &[u8] = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"access_token\":\"t\",\"token_type\":\"Bearer\"}";
     let proxy = ForwardProxy::start(SocketAddr::from(([127, 0, 0, 1], 1)), TOKEN);
     let target = Receiver::new();
     let rig = proxy.rig(|_| {});
