@@ -361,7 +361,10 @@ impl World {
                 let made = self.post("/v1/tokens", &json!({ "name": action, "role": "read" }));
                 ("/tokens", vec![("id", text(&made, "id"))])
             }
-            "create-tenant" => ("/tenants", vec![name]),
+            "create-tenant" => {
+                let pii = ("pii", "allow".to_owned());
+                ("/tenants", vec![name, pii])
+            }
             tenant if tenant.ends_with("-tenant") => {
                 self.post("/v1/tenants", &json!({ "name": action, "pii": "allow" }));
                 if action == "resume-tenant" {
