@@ -312,7 +312,7 @@ impl Compiler {
         }
         let depth = depth.saturating_add(1);
         Ok(Some(match keyword {
-            "pattern" => self.pattern(value.as_str().ok_or_else(|| wrong("a text"))?, at)?,
+            "pattern" => self.pattern(value.as_text().ok_or_else(|| wrong("a text"))?, at)?,
             "properties" => {
                 let others = all.get("additionalProperties");
                 let mut named = BTreeMap::new();
@@ -334,7 +334,7 @@ impl Compiler {
             "oneOf" => Rule::One(self.nodes(value, at, depth)?),
             "not" => Rule::Not(self.node(value, at, depth)?),
             "$ref" => {
-                let name = value.as_str().and_then(|text| text.strip_prefix("#/$defs/"));
+                let name = value.as_text().and_then(|text| text.strip_prefix("#/$defs/"));
                 let name = name.filter(|name| !name.contains(['/', '~', '%']));
                 let name = name.ok_or_else(|| {
                     wrong("#/$defs/ and a name; nothing outside the schema is read")
@@ -394,7 +394,7 @@ fn of_values(keyword: &str, value: &Json, at: &str) -> Result<Option<Rule>, Stri
         "minItems" => Rule::Items(Bound::Least, count()?),
         "maxItems" => Rule::Items(Bound::Most, count()?),
         "format" => {
-            let name = value.as_str().ok_or_else(|| wrong("a text"))?;
+            let name = value.as_text().ok_or_else(|| wrong("a text"))?;
             if FORMATS.contains(&name) {
                 return Ok(Some(Rule::Format(name.to_owned())));
             }
@@ -424,7 +424,7 @@ fn types(value: &Json, at: &str) -> Result<Rule, String> {
 
 /// Checks a keyword that says nothing about whether a value is valid; refuses one that is not known.
 fn check_annotation(keyword: &str, value: &Json, at: &str) -> Result<(), String> {
-    let text = || value.as_str().ok_or_else(|| format!("{at} must be a text"));
+    let text = || value.as_text().ok_or_else(|| format!("{at} must be a text"));
     match (keyword, annotation(keyword)) {
         ("uniqueItems", _) => Ok(()),
         ("$schema", _) if text()?.trim_end_matches('#') == DIALECT => Ok(()),
@@ -449,7 +449,7 @@ fn array<'v>(value: &'v Json, at: &str) -> Result<&'v [Json], String> {
 }
 
 fn texts(values: &[Json], at: &str) -> Result<Vec<String>, String> {
-    let text = |value: &Json| value.as_str().map(str::to_owned);
+    let text = |value: &Json| value.as_text().map(str::to_owned);
     values.iter().map(|value| text(value).ok_or_else(|| format!("{at} must hold texts"))).collect()
 }
 
@@ -599,7 +599,7 @@ impl Run<'_> {
     }
 
     fn node(&mut self, node: &Node, value: &Json, at: &Place<'_>) -> bool {
-        if self.is_sealed && value.as_str().is_some_and(sealed::is_token) {
+        if self.is_sealed && value.as_text().is_some_and(sealed::is_token) {
             return true;
         }
         let mut holds = true;
@@ -633,7 +633,7 @@ impl Run<'_> {
                 self.judge(holds, at, || format!("must be {} {than}", bound.words()))
             }
             Rule::Length(..) | Rule::Pattern(..) | Rule::Format(_) => {
-                let Some(text) = value.as_str() else { return true };
+                let Some(text) = value.as_text() else { return true };
                 self.text(rule, text, at)
             }
             Rule::Items(bound, than) => {

@@ -231,7 +231,7 @@ impl Look<'_> {
             return false;
         }
         let is_seen = || {
-            let is_sealed = value.as_str().is_some_and(sealed::is_in);
+            let is_sealed = value.as_text().is_some_and(sealed::is_in);
             self.payload.spend(length(value) / STEP_BYTES) && !is_sealed
         };
         if path.is_at(state) && is_seen() && test(value) {
@@ -276,7 +276,7 @@ impl Look<'_> {
     fn fits(&self, op: Op, found: &Json, wanted: &Json) -> bool {
         let order = |fits: fn(Ordering) -> bool| compare(found, wanted).is_some_and(fits);
         let text = |fits: fn(&str, &str) -> bool| {
-            found.as_str().zip(wanted.as_str()).is_some_and(|(found, wanted)| fits(found, wanted))
+            found.as_text().zip(wanted.as_text()).is_some_and(|(found, wanted)| fits(found, wanted))
         };
         match op {
             Op::Equals | Op::NotEquals => self.equal(found, wanted),
@@ -378,9 +378,9 @@ pub fn check(filter: &[Condition]) -> Result<(), String> {
             ),
             Op::Exists => (matches!(value, Json::Null | Json::Bool(_)), "true or false"),
             Op::Gt | Op::Gte | Op::Lt | Op::Lte => {
-                (value.is_number() || value.as_str().is_some(), "a number or a text")
+                (value.is_number() || value.as_text().is_some(), "a number or a text")
             }
-            Op::StartsWith => (value.as_str().is_some(), "a text"),
+            Op::StartsWith => (value.as_text().is_some(), "a text"),
             Op::Contains => (!value.is_null(), "a text or another value"),
         };
         if !fits {

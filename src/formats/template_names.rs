@@ -19,7 +19,7 @@ pub fn unknown(env: &Environment<'_>, code: &Instructions<'_>) -> Option<(u32, S
         |(n, instruction)| {
             let name = match instruction {
                 Instruction::ApplyFilter(name, count, _) => {
-                    lacking(env, "filter", name).or_else(|| called(env, code, (n, name, *count)))
+                    lacking(env, "filter", name).or_else(|| called(env, code, n, name, *count))
                 }
                 Instruction::PerformTest(name, ..) => lacking(env, "test", name),
                 _ => None,
@@ -40,7 +40,9 @@ fn lacking(env: &Environment<'_>, kind: &str, name: &str) -> Option<String> {
 fn called(
     env: &Environment<'_>,
     code: &Instructions<'_>,
-    (at, filter, count): (u32, &str, Option<u16>),
+    at: u32,
+    filter: &str,
+    count: Option<u16>,
 ) -> Option<String> {
     let (_, kind, place) = CALLING.iter().find(|(name, ..)| *name == filter)?;
     // The value that is filtered counts as the first argument.

@@ -268,7 +268,7 @@ impl Reader<'_> {
         })
     }
 
-    /// The character of `\uXXXX`, or of two of them that are a pair.
+    /// The character of `\u` and four digits, or of two of them that are a pair.
     fn code_point(&mut self) -> Result<char, PathError> {
         let wrong = "half a character: \\uD800 to \\uDBFF goes with \\uDC00 to \\uDFFF after it";
         let first = self.code_unit()?;

@@ -133,7 +133,7 @@ impl Json {
     }
 
     /// The text, if it is one.
-    pub fn as_str(&self) -> Option<&str> {
+    pub fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
             _ => None,
