@@ -202,7 +202,7 @@ fn event_headers(outgoing: &OutgoingRequest) -> Result<Vec<(String, String)>, St
 
 /// What a template is given; `template::VARIABLES` has the names. A payload that is no JSON is undefined in it.
 fn context(outgoing: &OutgoingRequest) -> Result<Value, String> {
-    let payload = &outgoing.payload;
+    let payload = outgoing.body().json_view();
     if payload.len() > MAX_OUTPUT_BYTES {
         let bytes = payload.len();
         return Err(format!(
@@ -226,7 +226,7 @@ fn context(outgoing: &OutgoingRequest) -> Result<Value, String> {
         ("occurred_at", optional(&occurred_at)),
         ("received_at", text(&outgoing.accepted_at.to_string())),
         ("headers", Value::from_pairs(headers)),
-        ("payload", Json::read(payload).map_or(Value::UNDEFINED, template_value::of)),
+        ("payload", Json::read(&payload).map_or(Value::UNDEFINED, template_value::of)),
     ];
     Ok(Value::from_pairs(context))
 }

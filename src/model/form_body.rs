@@ -64,6 +64,22 @@ impl<'b> Body<'b> {
         form_kind(self.content_type).is_some() && !is_structured(self.bytes)
     }
 
+    /// Whether the body is a form of a single field `id`: it says what has changed, and nothing of the change.
+    ///
+    /// ```
+    /// use oncebox::model::form_body::Body;
+    /// let content_type = "application/x-www-form-urlencoded";
+    /// assert!(Body { content_type, bytes: b"id=tr_1" }.is_bare_id());
+    /// assert!(!Body { content_type, bytes: b"id=tr_1&status=paid" }.is_bare_id());
+    /// ```
+    pub fn is_bare_id(self) -> bool {
+        let mut all = fields(self.bytes);
+        let is_id = |field: FieldSpans| self.bytes.get(field.name) == Some(b"id");
+        form_kind(self.content_type) == Some(FormKind::Urlencoded)
+            && all.next().is_some_and(is_id)
+            && all.next().is_none()
+    }
+
     fn form_view(self) -> Option<Vec<u8>> {
         // Many senders label JSON as a form, because that is the default of their HTTP client.
         match form_kind(self.content_type).filter(|_| !is_structured(self.bytes))? {

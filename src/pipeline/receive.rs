@@ -260,7 +260,7 @@ impl Receive {
             id: id::uuid7(*wall, &*self.draw),
             tenant: provider.tenant.clone(),
             provider: provider.name.to_string(),
-            provider_event_id: match provider.repeats {
+            provider_event_id: match repeats_of(provider, incoming) {
                 Repeats::ById => item.identity.event_id,
                 Repeats::Never | Repeats::WithinSecs(_) => id::uuid7(*wall, &*self.draw),
             },
@@ -453,13 +453,26 @@ fn ordering_key(
     Ok(found.filter(|key| !key.is_empty()))
 }
 
+/// Which requests are repetitions of this one. A body that is a bare id, of a provider without ids for its events, is the
+/// same for each change of a thing. To take the second for a repetition would hide it, and to look twice does no harm.
+fn repeats_of(provider: &NewProvider, incoming: &Incoming<'_>) -> Repeats {
+    let body = Body {
+        content_type: incoming.headers.get("content-type").unwrap_or_default(),
+        bytes: incoming.body,
+    };
+    match provider.repeats {
+        Repeats::ById if provider.scheme.is_named_by_bytes() && body.is_bare_id() => Repeats::Never,
+        repeats => repeats,
+    }
+}
+
 /// How to recognize an event if its request is sent again under another id.
 fn replay(request: &VerifiedRequest<'_>, event: &NewWebhookEvent) -> Option<Replay> {
     let VerifiedRequest { opened, matched, incoming, .. } = request;
     let provider = &opened.provider.new;
     // PayPal and SNS have no secret; the provider's id keeps the fingerprints of two of them apart.
     let secret = opened.secrets.get(*matched).map(|secret| secret.as_bytes());
-    match provider.repeats {
+    match repeats_of(provider, incoming) {
         Repeats::Never => None,
         Repeats::WithinSecs(secs) => {
             let key = secret.unwrap_or(provider.id.as_bytes());

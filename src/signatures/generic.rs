@@ -155,6 +155,11 @@ impl Generic {
         id.into_iter().chain(event_type).filter(|name| !secret(name)).collect()
     }
 
+    /// Whether the bytes of a body are its id.
+    pub(super) const fn is_named_by_bytes(&self) -> bool {
+        matches!(self.0.event_id, IdPlace::BodyHash)
+    }
+
     /// The name of the header field that has the type.
     pub(super) fn type_field(&self) -> Option<&str> {
         match &self.0.event_type {

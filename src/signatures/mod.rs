@@ -504,6 +504,11 @@ impl Scheme {
         }
     }
 
+    /// Whether a webhook has no id but its bytes, because its settings say so.
+    pub const fn is_named_by_bytes(&self) -> bool {
+        matches!(self, Self::Generic(generic) if generic.is_named_by_bytes())
+    }
+
     /// The header fields that are kept with a webhook event, never a signature.
     pub fn kept(&self, headers: &Headers) -> Vec<(String, String)> {
         let own: &[&str] = match self {

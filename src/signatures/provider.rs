@@ -29,7 +29,7 @@ pub const MAX_REPLAY_WINDOW: Duration = Duration::from_hours(30 * 24);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Repeats {
-    /// Those with an id that was there before; without an id, those with equal bytes.
+    /// Those with an id that was there before; without an id, those with equal bytes, unless the body is a bare id.
     #[default]
     ById,
     /// None: each request is an event.

@@ -225,6 +225,34 @@ fn equal_bodies_are_events_of_their_own_where_the_provider_says_so() {
 }
 
 #[test]
+fn a_bare_id_is_an_event_each_time_and_other_equal_bodies_are_one() {
+    let rig = Rig::new();
+    let scheme = json!({
+        "kind": "generic", "check": { "token": { "header": "X-Token" } },
+        "event_id": "body_hash", "event_type": { "constant": "payment" },
+    });
+    rig.provider("shop", &scheme, SECRET);
+    let receiver = Receiver::new();
+    rig.subscribe_with("erp", &receiver, &json!({ "source": "all" }));
+    let post = |content_type: &str, body: &str| {
+        let fields = [("X-Token", SECRET), ("Content-Type", content_type)];
+        let answer = rig.send("POST", "/in/shop", &fields, body.as_bytes());
+        answer.is(200).json()["already_processed"] == true
+    };
+    let again = [
+        (FORM, "id=tr_1", false),
+        (FORM, "id=tr_1&status=paid", true),
+        (FORM, "number=7", true),
+        ("application/json", r#"{"id":"tr_1"}"#, true),
+    ];
+    for (content_type, body, is_repetition) in again {
+        assert!(!post(content_type, body), "{body}");
+        assert_eq!(post(content_type, body), is_repetition, "{body}");
+    }
+    rig.sent(&receiver, 5);
+}
+
+#[test]
 fn a_signature_counts_under_each_of_its_header_fields() {
     let rig = Rig::new();
     rig.provider("numbered", &signed_in(&json!("X-DocuSign-Signature-1"), &json!({})), SECRET);
