@@ -164,11 +164,22 @@ impl Schema {
     /// Compiles a schema.
     /// Fails with what cannot be used, and where.
     pub fn compile(schema: &Json) -> Result<Self, String> {
+        Self::compile_by(schema, Annotations::Checked)
+    }
+
+    /// Compiles a schema that was stored before, perhaps by a version that took any format and any annotation: those say
+    /// nothing here, and what the schema demands is still checked.
+    /// Fails with what cannot be used, and where.
+    pub fn compile_stored(schema: &Json) -> Result<Self, String> {
+        Self::compile_by(schema, Annotations::AsTheyAre)
+    }
+
+    fn compile_by(schema: &Json, annotations: Annotations) -> Result<Self, String> {
         let bytes = schema.to_string().len();
         if bytes > MAX_SCHEMA_BYTES {
             return Err(format!("it has {bytes} bytes; at most {MAX_SCHEMA_BYTES} are taken"));
         }
-        let mut compiler = Compiler { nodes: 0, pattern_bytes: 0 };
+        let mut compiler = Compiler { nodes: 0, pattern_bytes: 0, annotations };
         let root = compiler.node(schema, "#", 0)?;
         let mut defs = BTreeMap::new();
         if let Some(given) = schema.get("$defs") {
@@ -264,9 +275,19 @@ impl Rule {
     }
 }
 
+/// What is asked of keywords that say nothing about whether a value is valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Annotations {
+    /// They must be known, and of their type.
+    Checked,
+    /// Their names must be known.
+    AsTheyAre,
+}
+
 struct Compiler {
     nodes: usize,
     pattern_bytes: usize,
+    annotations: Annotations,
 }
 
 fn object<'v>(value: &'v Json, at: &str) -> Result<&'v Members, String> {
@@ -340,6 +361,9 @@ impl Compiler {
                     wrong("#/$defs/ and a name; nothing outside the schema is read")
                 })?;
                 Rule::Ref(name.to_owned())
+            }
+            _ if self.annotations == Annotations::AsTheyAre && is_annotation(keyword) => {
+                return Ok(None);
             }
             _ => {
                 check_annotation(keyword, value, at)?;
@@ -420,6 +444,10 @@ fn types(value: &Json, at: &str) -> Result<Rule, String> {
         return Err(format!("{at} must be one or more of {}", known.join(", ")));
     }
     Ok(Rule::Types(types))
+}
+
+fn is_annotation(keyword: &str) -> bool {
+    matches!(keyword, "$schema" | "format" | "uniqueItems") || annotation(keyword).is_some()
 }
 
 /// Checks a keyword that says nothing about whether a value is valid; refuses one that is not known.
@@ -888,6 +916,21 @@ mod tests {
         ] {
             assert!(Schema::compile(&read(schema)).is_ok(), "{schema}");
         }
+    }
+
+    #[test]
+    fn a_schema_that_an_earlier_version_took_is_still_checked() {
+        for annotations in [
+            r#""$schema":"http://json-schema.org/draft-07/schema#""#,
+            r#""format":"iban","title":7,"examples":{}"#,
+        ] {
+            let schema = read(&format!(r#"{{"type":"string",{annotations}}}"#));
+            assert!(Schema::compile(&schema).is_err());
+            let stored = Schema::compile_stored(&schema).unwrap();
+            assert!(stored.check(b"7", false).is_some(), "{annotations}");
+            assert_eq!(stored.check(b"\"a\"", false), None);
+        }
+        assert!(Schema::compile_stored(&read(r#"{"contains":1}"#)).is_err());
     }
 
     #[test]

@@ -228,7 +228,7 @@ impl EventTypes {
         let read = |text: &str| Json::read(text.as_bytes()).ok();
         let schema = word("event_types.schema", &text, read)?;
         self.compiled.add();
-        match Schema::compile(&schema) {
+        match Schema::compile_stored(&schema) {
             Ok(schema) => Ok(Some(Compiled { schema, on_invalid })),
             // It was checked before it was stored, so a person or another version has written it.
             Err(why) => {
