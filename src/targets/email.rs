@@ -21,7 +21,7 @@ use zeroize::Zeroizing;
 
 use crate::alerts::channel::reserved;
 use crate::alerts::message::Message;
-use crate::base::clock::Timestamp;
+use crate::base::clock::{Clock, Timestamp};
 use crate::config::{CREDENTIALS, Live, Settings, Smtp, SmtpTls, environment};
 use crate::http::bounded::{Bounds, Exceeded, bounded};
 use crate::http::client::{Call, read_ca_file};
@@ -49,6 +49,8 @@ const MAX_ANSWER_TIMES: u32 = 4;
 pub struct Email {
     /// Where a tenant's e-mails of the day are counted.
     pub store: Store,
+    /// Says which day it is, as it says to those who make the messages.
+    pub clock: Clock,
     /// The mail server.
     pub settings: Live,
 }
@@ -67,7 +69,8 @@ impl Sends for Email {
         };
         let max = settings.alerts.emails_per_day_max;
         let reserve = if message.is_urgent() { 0 } else { reserved(max) };
-        match self.store.read(|tx| tenants::mails(tx, &outgoing.tenant, at)) {
+        let today = self.clock.wall();
+        match self.store.read(|tx| tenants::mails(tx, &outgoing.tenant, today)) {
             Ok(sent) if sent < max.saturating_sub(reserve) => {}
             Ok(_) => {
                 let kept = if reserve > 0 {
@@ -79,7 +82,7 @@ impl Sends for Email {
                     "the {max} e-mails of the tenant's day (UTC) are sent (alerts.emails_per_day_max in the settings){kept}"
                 );
                 // The day is that of the count.
-                let wait = tenants::end_of_day(at).since(at);
+                let wait = tenants::end_of_day(today).since(today);
                 return Outcome::Postponed { wait, reason };
             }
             Err(error) => return Outcome::Blocked { reason: error.to_string() },
@@ -88,7 +91,7 @@ impl Sends for Email {
         let outcome = send(&settings, to, outgoing, (&message, at));
         if let Outcome::Accepted { .. } = outcome {
             let tenant = outgoing.tenant.clone();
-            let count = move |tx: &WriteTx<'_>| tenants::count_mail(tx, &tenant, at);
+            let count = move |tx: &WriteTx<'_>| tenants::count_mail(tx, &tenant, today);
             if let Err(error) = self.store.writer().write(Queue::Settle, count) {
                 tracing::error!(%error, "an e-mail was sent and is not counted");
             }

@@ -48,7 +48,11 @@ impl Targets {
     ) -> Self {
         Self {
             kafka: Arc::new(Kafka::new(settings.clone(), clock.clone(), Arc::clone(&sender))),
-            email: Arc::new(Email { store: store.clone(), settings: settings.clone() }),
+            email: Arc::new(Email {
+                store: store.clone(),
+                clock: clock.clone(),
+                settings: settings.clone(),
+            }),
             command: Arc::new(Command { clock: clock.clone(), settings }),
             http: Arc::new(Http { store, clock, key, sender }),
         }
