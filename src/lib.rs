@@ -75,6 +75,7 @@ mod base {
     pub mod headers;
     pub mod id;
     pub mod secret;
+    pub mod text;
     pub mod words;
 }
 #[cfg(not(feature = "service"))]

@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 
 use rusqlite::Transaction;
 
-use crate::base::clock::Timestamp;
+pub use crate::base::clock::Timestamp;
 use crate::base::id::{self, Draw, SystemDraw};
-pub use crate::base::text::without_mark;
+use crate::base::text::without_mark;
 pub use crate::model::event::Binding;
 use crate::model::event::{self, FieldError, NewEvent, SQL_SOURCE};
 use crate::model::json;

@@ -235,7 +235,7 @@ fn a_tenants_policy_on_personal_data_is_declared_before_anything_is_read_and_exp
         format!(
             "[[tenant]]\nname = \"default\"\n\
              pii = {{ rules = [{{ path = \"$.name\", action = \"{action}\" }}], subject = \"$.id\" }}\n\n\
-             [[tenant]]\nname = \"acme\"\ntitle = \"Acme Ltd\"\n"
+             [[tenant]]\nname = \"acme\"\ntitle = \"Acme Ltd\"\npii = \"allow\"\n"
         )
     };
     rig.file("declared.toml", &declared("mask"));

@@ -9,6 +9,10 @@ pub mod cursor;
 pub mod number;
 pub mod value;
 
-pub use cursor::{Cursor, Kind, MAX_DEPTH, is_shallow, quoted, unescaped};
+#[cfg(feature = "service")]
+pub use cursor::{Cursor, Kind, quoted, unescaped};
+pub use cursor::{MAX_DEPTH, is_shallow};
+#[cfg(feature = "service")]
 pub use number::Decimal;
+#[cfg(feature = "service")]
 pub use value::{Json, Members, Unreadable};
