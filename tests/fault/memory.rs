@@ -133,7 +133,7 @@ fn files_that_would_take_all_the_memory_are_refused_with_the_reason() {
     let wide = format!("{}\n", names.join(",")).into_bytes();
     let repeated: Vec<String> = (0..500).map(|n| format!("{n:0>190}")).collect();
     let repeated =
-        format!("{}\n{}", repeated.join(","), format!("{}\n", ",".repeat(499)).repeat(9_000));
+        format!("{}\n{}", repeated.join(","), format!("0{}\n", ",".repeat(499)).repeat(9_000));
     let many = format!("a\n{}", "1\n".repeat(most / 2 - 10));
     let objects = format!("[{}{{}}]", "{},".repeat(most / 3 - 10));
     let nodes = format!("<r>{}</r>", "<a/>".repeat(most / 4 - 10));
