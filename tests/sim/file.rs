@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
@@ -51,7 +52,7 @@ const EMPTY: &str = "
 const SUBSCRIBE: &str = r#"
     INSERT INTO subscriptions
            (seq, id, name, event_types, url, ordering, policy, order_terms, created_at, updated_at)
-    VALUES (?1, 's' || ?1, 's' || ?1, '["all","s' || ?1 || '"]', 'https://example.com/', ?2, ?3, ?4, 0, 0)"#;
+    VALUES (?1, 's' || ?1, 's' || ?1, '["all","s' || ?1 || '"]', 'https://example.com/', ?2, ?3, ?4, 0, ?5)"#;
 
 const LATEST: &str = "SELECT coalesce(max(n), ?1), coalesce(min(seq), 1) FROM touched WHERE n > ?1";
 
@@ -191,6 +192,8 @@ pub(crate) struct Disk {
     /// The connection of the watch.
     conn: Connection,
     listener: Arc<Listener>,
+    /// How many subscriptions were written.
+    written: AtomicI64,
     writer: Option<(Sender<()>, JoinHandle<()>)>,
     _directory: tempfile::TempDir,
 }
@@ -218,7 +221,8 @@ impl Disk {
         let (stop, stopped) = bounded(0);
         let thread = thread::spawn(move || writer.run(&stopped, &observer));
         let (reader, writer) = (store.own_reader().unwrap(), Some((stop, thread)));
-        Self { store, reader, conn, listener, writer, _directory: directory }
+        let written = AtomicI64::new(0);
+        Self { store, reader, conn, listener, written, writer, _directory: directory }
     }
 
     fn write<T: Send + 'static>(
@@ -262,7 +266,11 @@ impl<'d> File<'d> {
                 external_calls: sub.calls,
                 ..OrderTerms::default()
             };
-            let row = (sub.seq, ordering, json!(policy).to_string(), json!(terms).to_string());
+            // The writer takes a row that was written at the same time for the one that it knows from the world before.
+            let written_at = disk.written.fetch_add(1, Ordering::Relaxed);
+            let policy = json!(policy).to_string();
+            let terms = json!(terms).to_string();
+            let row = (sub.seq, ordering, policy, terms, written_at);
             disk.conn.execute(SUBSCRIBE, row).unwrap();
         }
         let file = Self {
