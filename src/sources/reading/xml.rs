@@ -117,6 +117,8 @@ pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>
         .ignore_invalid_encoding_declarations(true)
         .allow_multiple_root_elements(false)
         .whitespace_to_characters(true)
+        .max_attributes(MAX_COLUMNS)
+        .max_name_length(MAX_NAME_BYTES)
         .create_reader(text.as_bytes());
     loop {
         let event = reader.next().map_err(|error| malformed(&error))?;
@@ -160,6 +162,9 @@ pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>
 const TRUNCATED: &str =
     "it ends before its root element does: was it still being written? Check the setting writer";
 
+/// Bytes of a name at most.
+const MAX_NAME_BYTES: usize = 1_000;
+
 fn malformed(error: &Error) -> String {
     let line = line_of(error.position().row());
     let why = match error.kind() {
@@ -167,6 +172,9 @@ fn malformed(error: &Error) -> String {
         ErrorKind::Syntax(why) if why.starts_with("Unexpected end of stream") => {
             TRUNCATED.to_owned()
         }
+        ErrorKind::Syntax(why) if why.contains("allowed by the parser's configuration") => format!(
+            "an element has more than {MAX_COLUMNS} attributes, or a name more than {MAX_NAME_BYTES} bytes"
+        ),
         ErrorKind::Syntax(why) => format!("it is not well-formed XML: {why}"),
         _ => format!("it is not XML: {error}"),
     };
@@ -262,10 +270,6 @@ impl State<'_> {
         let depth = self.open.len().saturating_add(self.row.len());
         if depth >= MAX_DEPTH {
             let why = format!("elements may be nested {MAX_DEPTH} deep at most");
-            return Err(self.fault(&why));
-        }
-        if attributes.len() > MAX_COLUMNS {
-            let why = format!("an element has more than {MAX_COLUMNS} attributes");
             return Err(self.fault(&why));
         }
         self.check_namespaces(namespaces)?;
