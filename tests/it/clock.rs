@@ -311,7 +311,6 @@ fn waits_keep_their_length_where_a_start_believes_the_clock() {
     held.chores_run();
     held.rig.says("SELECT count(*) FROM deliveries WHERE state = 'dead_letter'", "0");
     assert_eq!(held.answers().0, Some("true".to_owned()));
-    held.all_ends();
 }
 
 /// A person's word is kept, also if the service ends before it could follow.
