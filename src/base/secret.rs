@@ -387,7 +387,8 @@ mod tests {
     #[test]
     fn another_master_key_is_named_rather_than_called_tampering() {
         let draw = SystemDraw::new();
-        let (old, new) = (MasterKey::generate(&draw), MasterKey::generate(&draw));
+        let old = MasterKey::generate(&draw);
+        let new = MasterKey::generate(&draw);
         let refused = new.open(CONTEXT, &old.seal(CONTEXT, b"x", &draw)).unwrap_err();
         assert_eq!(refused, OpenError::OtherKey { have: new.key_id(), need: old.key_id() });
     }
@@ -401,7 +402,8 @@ mod tests {
     #[test]
     fn another_master_key_takes_over_by_the_data_key_alone() {
         let draw = SystemDraw::new();
-        let (old, new) = (MasterKey::generate(&draw), MasterKey::generate(&draw));
+        let old = MasterKey::generate(&draw);
+        let new = MasterKey::generate(&draw);
         let before = old.seal(CONTEXT, b"whsec_abc", &draw);
         let after = old.rewrap(&new, CONTEXT, &before, &draw).unwrap();
         let body = 1 + KEY_ID_BYTES + NONCE_LEN + WRAPPED_BYTES;
@@ -416,7 +418,8 @@ mod tests {
     #[test]
     fn what_was_sealed_before_data_keys_opens_and_gets_one_when_the_key_changes() {
         let draw = SystemDraw::new();
-        let (old, new) = (MasterKey::generate(&draw), MasterKey::generate(&draw));
+        let old = MasterKey::generate(&draw);
+        let new = MasterKey::generate(&draw);
         let direct = sealed_directly(&old, b"s3cret", &draw);
         assert_eq!(old.open(CONTEXT, &direct).unwrap().expose(), b"s3cret");
         assert_eq!(MasterKey::id_in(&direct), Some(old.key_id()));

@@ -101,7 +101,8 @@ pub fn compare(a: &Value, b: &Value) -> Option<Ordering> {
         None if value.kind() == ValueKind::Number => serde_json::to_string(value).ok(),
         None => None,
     };
-    let (a, b) = (text(a)?, text(b)?);
+    let a = text(a)?;
+    let b = text(b)?;
     Some(Decimal::read(&a)?.compare(Decimal::read(&b)?))
 }
 

@@ -62,7 +62,8 @@ pub struct Months<'a> {
 
 /// SQL that attaches months to the database and makes temporary views over both, named as the views and tables of each.
 pub fn views(database: &Path, months: &Months<'_>) -> Result<String> {
-    let (events, audit) = (&months.events.1, &months.audit.1);
+    let events = &months.events.1;
+    let audit = &months.audit.1;
     let (events_most, audit_most) = if months.is_audit_first {
         (MAX_ATTACHED.saturating_sub(audit.len()), MAX_ATTACHED)
     } else {
@@ -79,7 +80,8 @@ pub fn views(database: &Path, months: &Months<'_>) -> Result<String> {
     let (attached, others) = events.split_at(events.len().min(events_most));
     lines.extend(others.iter().map(|month| left_out("", month)));
     for month in attached {
-        let (path, schema) = (months.events.0.path(month), month.schema());
+        let path = months.events.0.path(month);
+        let schema = month.schema();
         lines.push(format!("ATTACH {} AS {schema};", quoted(&path)));
         let known = known(&path)?;
         let has_table = read_only(&path)?.tx().exists(HAS_EVENT_ID, [])?;

@@ -241,7 +241,8 @@ mod tests {
         let input = format!("\u{feff}{EVENT}\n\n{EVENT}\r\n{EVENT}\n{EVENT}");
         let found = all(input.as_bytes(), 2);
         assert_eq!(found.len(), 2);
-        let (first, second) = (batch(&found[0]), batch(&found[1]));
+        let first = batch(&found[0]);
+        let second = batch(&found[1]);
         assert_eq!((numbers(first), numbers(second)), (vec![1, 3], vec![4, 5]));
         assert_eq!(first.body, second.body);
         assert_ne!(first.key, second.key);

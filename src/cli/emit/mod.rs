@@ -228,7 +228,8 @@ impl Stream<'_> {
 
     /// Puts a line that cannot be used into the file of rejected ones, or has it stored quarantined.
     fn set_aside(&mut self, bad: &BadLine) -> Result<(), Failure> {
-        let (number, why) = (bad.number, bad.why.trim_end_matches('.'));
+        let number = bad.number;
+        let why = bad.why.trim_end_matches('.');
         if let Some(file) = &mut self.rejected {
             file.append(&bad.bytes)?;
             self.sum.rejected += 1;
