@@ -172,7 +172,7 @@ impl Clock {
         self.forget_confirmation();
     }
 
-    /// Takes a person's word that the clock is right. The next look believes it, unless it was set meanwhile.
+    /// A person has said that the clock is right. The next look believes the clock, unless somebody has set it meanwhile.
     pub fn confirm(&self) {
         let offset_ms = reading(&*self.source).offset_ms();
         self.state.confirmed_offset_ms.store(offset_ms, Ordering::Release);

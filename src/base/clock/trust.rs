@@ -65,8 +65,8 @@ pub struct DoubtedTime {
 }
 
 impl DoubtedTime {
-    /// Whether a clock that shows this at a start goes on from the one that was doubted. A clock ahead of the file that a
-    /// time service keeps right goes on however long the service was off.
+    /// Whether the clock of a start is still the doubted clock, and was not set meanwhile. A time service may keep right a
+    /// clock ahead of the file: then this holds however long the service was off.
     fn goes_on_at(self, reading: Reading, believed: Timestamp) -> bool {
         let is_later = reading.shown >= self.shown.minus(NEAR_BEHIND);
         let is_kept_right = reading.is_synchronised && self.shown > believed;
