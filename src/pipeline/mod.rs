@@ -574,6 +574,7 @@ impl Parts {
             store: self.store.clone(),
             reader: self.store.own_reader()?,
             sql_rows: self.sql_rows(common),
+            budget: self.budget.clone(),
             source_marks: common.source_marks.clone(),
             counts: Arc::clone(&common.counts),
         })
