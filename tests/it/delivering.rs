@@ -82,6 +82,26 @@ fn the_trace_of_the_publisher_is_carried_on() {
 }
 
 #[test]
+fn what_vendors_say_of_a_trace_goes_with_it_and_not_without_it() {
+    let (rig, receiver) = Rig::subscribed("erp");
+    let bearer = format!("Bearer {}", rig.token);
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let state = "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE";
+    for with in [
+        &[("traceparent", trace), ("tracestate", state)][..],
+        &[("tracestate", state)],
+        &[("traceparent", trace), ("tracestate", "größe=1")],
+    ] {
+        let fields = [&[("Authorization", bearer.as_str())], with].concat();
+        rig.send("POST", "/v1/events", &fields, br#"{"event_type":"a","payload":1}"#).is(201);
+        rig.settle();
+    }
+    let sent: Vec<_> =
+        receiver.seen().iter().map(|seen| seen.field("tracestate").map(str::to_owned)).collect();
+    assert_eq!(sent, [Some(state.to_owned()), None, None]);
+}
+
+#[test]
 fn a_secret_the_receiver_has_already_is_used() {
     let (rig, receiver) = (Rig::new(), Receiver::new());
     let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";

@@ -478,3 +478,26 @@ fn a_proxy_that_wants_a_user_is_named_and_a_token_comes_through_it() {
     assert_eq!(target.seen()[0].field("authorization"), Some("Bearer t"));
     assert_eq!(proxy.seen(), ["POST http://auth.example.com/token HTTP/1.1 nobody"]);
 }
+
+#[test]
+fn alerts_and_probes_go_through_the_proxy() {
+    let proxy = ForwardProxy::start(SocketAddr::from(([127, 0, 0, 1], 1)), OK);
+    let rig = proxy.rig(|_| {});
+    let url = "http://chat.example.com/alerts";
+    rig.post("/v1/alert-channels", &json!({ "name": "ops", "kind": "webhook", "url": url }))
+        .is(201);
+    rig.post("/v1/alert-channels/ops/test", &Value::Null).is(200);
+    until("the alert has come", || proxy.seen().len() == 1);
+    let probe = json!({ "every": "5min", "method": "GET", "path": "/health" });
+    let probed =
+        json!({ "name": "erp", "url": "http://erp.example.com/", "policy": { "probe": probe } });
+    rig.post("/v1/subscriptions", &probed).is(201);
+    until("the target is probed", || proxy.seen().len() == 2);
+    assert_eq!(
+        proxy.seen(),
+        [
+            "POST http://chat.example.com/alerts HTTP/1.1 nobody",
+            "GET http://erp.example.com/health HTTP/1.1 nobody",
+        ]
+    );
+}
