@@ -6,7 +6,9 @@
 
 pub mod connection;
 pub mod connection_string;
+pub mod database;
 pub mod failure;
 pub mod frame;
 pub mod helper;
 pub mod product;
+pub mod state;

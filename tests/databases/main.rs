@@ -12,6 +12,7 @@
 )]
 
 mod failures;
+mod processes;
 #[path = "../rig/mod.rs"]
 mod rig;
 #[path = "../guards/server.rs"]
