@@ -26,7 +26,9 @@ use crate::base::clock::Clock;
 use crate::base::faults::Faults;
 use crate::base::id::{self, Draw};
 use crate::base::stop::Stop;
-use crate::config::{Live, Settings};
+use crate::config::{Live, Settings, environment};
+use crate::databases::database::{Databases, Machine};
+use crate::databases::helper::Deadlines;
 use crate::health_probes;
 use crate::jobs::runner::Runner;
 use crate::model::audit::changes::Changes;
@@ -98,6 +100,7 @@ impl Appliance {
         let common = (&store, &settings, &clock, &draw);
         let shared = shared(&flow, common, &disk, (&budget, Arc::clone(&suspects), &faults));
         let sources = Relaying::start(shared, &flow.spawner, bell)?;
+        let databases = databases(&settings, &clock);
         let workers = workers(&flow, common, (&disk, &faults))?;
         let api = Api::new(ApiParts {
             store,
@@ -106,7 +109,7 @@ impl Appliance {
             key: ring,
             auth,
             hasher,
-            flow: stages(&flow, (disk, suspects, rotation, backups), &sources, &workers),
+            flow: stages(&flow, (disk, suspects, rotation, backups), &sources, &workers, databases),
             budget,
             settings,
         });
@@ -375,11 +378,23 @@ fn workers(
     Ok((Runner::start(files, clock.clone(), &flow.spawner)?, mover))
 }
 
+/// The databases of the settings.
+fn databases(settings: &Live, clock: &Clock) -> Databases {
+    let machine = Machine {
+        clock: clock.clone(),
+        own_program: std::env::current_exe().ok(),
+        path: environment("PATH").unwrap_or_default(),
+        deadlines: Deadlines::default(),
+    };
+    Databases::of(&settings.get().databases.all, &machine)
+}
+
 fn stages(
     flow: &Pipeline,
     (disk, suspects, rotation, backups): (Arc<DiskWatch>, Arc<Suspects>, Rotation, Backups),
     sources: &Relaying,
     (jobs, mover): &(Runner, Mover),
+    databases: Databases,
 ) -> Stages {
     Stages {
         rotation,
@@ -394,6 +409,7 @@ fn stages(
         disk,
         suspects,
         sources: sources.statuses().clone(),
+        databases,
         in_flight: Arc::clone(&flow.in_flight),
         backups,
         spawner: flow.spawner.clone(),

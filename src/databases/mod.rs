@@ -10,5 +10,7 @@ pub mod database;
 pub mod failure;
 pub mod frame;
 pub mod helper;
+pub mod inspect;
 pub mod product;
 pub mod state;
+pub mod store;
