@@ -22,8 +22,8 @@ use crate::privacy::NotAdmitted;
 use crate::sources;
 use crate::store::error::Error;
 use crate::store::families::{CIRCLE, TOO_DEEP, UNKNOWN_PARENT};
-use crate::store::outbox_relay::PolicyApplied;
-use crate::store::{families, outbox_lists, outbox_relay, quarantine, tenants};
+use crate::store::sql_rows::PolicyApplied;
+use crate::store::{families, outbox_lists, outbox_relay, quarantine, sql_rows, tenants};
 
 const ONE: &[Returns] = &[Returns::json::<Event>(200, "The event as it is now.")];
 /// Quarantined events.
@@ -207,7 +207,7 @@ impl Changes {
 fn admit(api: &Api, call: &Call, changes: &mut Changes, most: u64) -> Result<Sealed, Problem> {
     let read = |tx: &ReadTx<'_>| {
         let seq = quarantined(tx, &call.tenant, call.param(0))?;
-        let row = outbox_relay::read(tx, seq, most)?.ok_or(Error::Changed("the event"))?;
+        let row = sql_rows::read(tx, seq, most)?.ok_or(Error::Changed("the event"))?;
         let pii = tenants::pii(tx, &row.text(Column::Tenant).unwrap_or_default())?;
         Ok((row, pii))
     };
@@ -229,7 +229,7 @@ fn admit(api: &Api, call: &Call, changes: &mut Changes, most: u64) -> Result<Sea
         }
     }
     let Some(policy) = pii.rules() else { return Ok(Sealed::default()) };
-    // If the payload stays, `outbox_relay::check` inspects the rest of a row that plain SQL inserted.
+    // If the payload stays, `sql_rows::check` inspects the rest of a row that plain SQL inserted.
     let words = changes.texts.iter();
     let words: Vec<_> = words.map(|(column, text)| (column.as_str(), text.as_deref())).collect();
     let refused = policy.check_identifiers(&words);
@@ -262,7 +262,7 @@ fn repaired(
     event_types: &EventTypes,
 ) -> Verdict<(SqlRow, NewEvent, Value)> {
     let before = shown(tx, seq)?;
-    let mut row = outbox_relay::read(tx, seq, most)?.ok_or(Error::Changed("the event"))?;
+    let mut row = sql_rows::read(tx, seq, most)?.ok_or(Error::Changed("the event"))?;
     changes.apply(&mut row);
     let code = before.get("error_code").and_then(Value::as_str);
     let lacks_parent = matches!(code, Some(UNKNOWN_PARENT | TOO_DEEP | CIRCLE));
@@ -278,7 +278,7 @@ fn repaired(
     } else {
         (most, PolicyApplied::No)
     };
-    let checked = outbox_relay::check(tx, &row, most, policy_applied)?;
+    let checked = sql_rows::check(tx, &row, most, policy_applied)?;
     let mut event = checked.map_err(|defect| still_invalid(&defect))?;
     event.sealed.fields = row.sealed_fields;
     let payload = changes.given.clone().unwrap_or_else(|| event.payload.clone());

@@ -53,10 +53,21 @@ pub(super) struct Export {
     connect: ConnectArgs,
 }
 
+/// What a run does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// Looks for mistakes and says nothing else, so that a mistake in the last object is found before the first is changed.
+    Rehearse,
+    /// Says what would be done.
+    DryRun,
+    /// Does it.
+    Apply,
+}
+
 /// A run of `apply`: its settings, and the steps so far.
 struct Work<'a> {
     remote: &'a Remote,
-    dry_run: bool,
+    mode: Mode,
     prune: bool,
     steps: Vec<Value>,
     unchanged: usize,
@@ -74,11 +85,11 @@ impl Apply {
         if prune && !dry_run {
             self.confirm.ask("Delete undeclared objects and secrets")?;
         }
-        let mut work = Work { remote: &remote, dry_run, prune, steps: Vec::new(), unchanged: 0 };
-        for kind in Kind::ALL {
-            work.kind(kind, objects)?;
+        if dry_run {
+            return Work::run(&remote, Mode::DryRun, prune, objects)?.report();
         }
-        work.report()
+        Work::run(&remote, Mode::Rehearse, prune, objects)?;
+        Work::run(&remote, Mode::Apply, prune, objects)?.report()
     }
 }
 
@@ -92,7 +103,20 @@ fn declared(loaded: &Loaded) -> Result<&[Object], Failure> {
     Ok(objects)
 }
 
-impl Work<'_> {
+impl<'a> Work<'a> {
+    fn run(
+        remote: &'a Remote,
+        mode: Mode,
+        prune: bool,
+        objects: &[Object],
+    ) -> Result<Self, Failure> {
+        let mut work = Self { remote, mode, prune, steps: Vec::new(), unchanged: 0 };
+        for kind in Kind::ALL {
+            work.kind(kind, objects)?;
+        }
+        Ok(work)
+    }
+
     fn kind(&mut self, kind: Kind, objects: &[Object]) -> Result<(), Failure> {
         let declared: Vec<&Object> = objects.iter().filter(|object| object.kind == kind).collect();
         if declared.is_empty() {
@@ -147,6 +171,10 @@ impl Work<'_> {
                        secret_credential";
             return Err(Failure::input(why));
         }
+        if object.kind == Kind::Tenant && !body.contains_key("pii") {
+            let why = "a new tenant says what happens to personal data in its events: add pii = \"allow\", or a policy";
+            return Err(Failure::input(why));
+        }
         body.insert("name".to_owned(), object.name.as_str().into());
         match (object.kind, secrets.first()) {
             (Kind::Provider, _) => {
@@ -197,7 +225,7 @@ impl Work<'_> {
                 declared.push(text(&answer, "id"));
                 continue;
             }
-            if !self.dry_run {
+            if self.mode == Mode::Apply {
                 let answer = self.remote.post(&address, Some(&body(false)))?;
                 declared.push(text(&answer, "id"));
             }
@@ -220,6 +248,9 @@ impl Work<'_> {
         let existing = noun::items(&self.remote.get(path)?);
         for id in existing.iter().map(|secret| text(secret, "id")) {
             if declared.contains(&id) {
+                continue;
+            }
+            if !self.prune && self.mode == Mode::Rehearse {
                 continue;
             }
             if !self.prune {
@@ -270,20 +301,22 @@ impl Work<'_> {
         self.steps.push(json!({
             "kind": kind.as_str(), "name": name, "action": would, "detail": detail,
         }));
-        if self.remote.json() {
+        if self.remote.json() || self.mode == Mode::Rehearse {
             return Ok(());
         }
-        let verb = if self.dry_run { format!("would {would}") } else { did.to_owned() };
+        let verb =
+            if self.mode == Mode::DryRun { format!("would {would}") } else { did.to_owned() };
         let detail = if detail.is_empty() { String::new() } else { format!(": {detail}") };
         out::line(format_args!("{verb} {} {name}{detail}", kind.as_str()))
     }
 
     fn send(&self, run: impl FnOnce(&Remote) -> Result<(), Failure>) -> Result<(), Failure> {
-        if self.dry_run { Ok(()) } else { run(self.remote) }
+        if self.mode == Mode::Apply { run(self.remote) } else { Ok(()) }
     }
 
     fn report(self) -> Result<(), Failure> {
-        let Self { remote, dry_run, steps, unchanged, .. } = self;
+        let Self { remote, mode, steps, unchanged, .. } = self;
+        let dry_run = mode == Mode::DryRun;
         if remote.json() {
             return out::json(
                 &json!({ "dry_run": dry_run, "steps": steps, "unchanged": unchanged }),

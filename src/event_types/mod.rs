@@ -7,8 +7,7 @@ pub mod infer;
 pub mod json_schema;
 pub mod store;
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
@@ -25,15 +24,12 @@ use crate::model::json::Json;
 use crate::store::Store;
 use crate::store::column::word;
 use crate::store::error::{Error, Result};
-use crate::store::outbox_relay::TypeCheck;
 use crate::telemetry::tally::Counter;
 
 /// Bytes of compiled schemas that are kept, of all tenants.
 const MAX_KEPT_BYTES: usize = 24 << 20;
 /// Bytes of names that are kept because they are not registered, of all tenants.
 const MAX_UNREGISTERED_BYTES: usize = 1 << 20;
-/// Bytes of types that are compiled for one transaction, approximately.
-const MAX_KNOWN_BYTES: usize = 8 << 20;
 /// Bytes that a kept type takes beside its name and schema.
 const ENTRY_BYTES: usize = 256;
 
@@ -103,30 +99,6 @@ pub struct EventTypes {
     pub compiled: Counter,
 }
 
-/// The types of some events, compiled before the transaction that routes them.
-#[derive(Debug, Default)]
-pub struct KnownTypes {
-    /// `None`: the name is not registered.
-    types: HashMap<TypeKey, Option<Arc<Compiled>>>,
-    /// Whether an event of another name is a misfit.
-    refuses_unregistered: bool,
-}
-
-impl KnownTypes {
-    /// Whether an event fits its type. Compiles nothing.
-    pub fn check(&self, event: &NewEvent) -> TypeCheck {
-        if event.source_system == OWN_SOURCE {
-            return TypeCheck::Fits;
-        }
-        let key = (event.tenant.clone(), event.event_type.clone());
-        let Some(found) = self.types.get(&key) else { return TypeCheck::NotCompiled };
-        match misfit(found.as_deref(), event, self.refuses_unregistered) {
-            Some(misfit) => TypeCheck::Misfit(misfit.why),
-            None => TypeCheck::Fits,
-        }
-    }
-}
-
 /// Why an event does not fit its type, of which `found` is what is registered.
 fn misfit(
     found: Option<&Compiled>,
@@ -170,27 +142,6 @@ impl EventTypes {
             self.kept.forget_one(key);
             self.unregistered.forget_one(key);
         }
-    }
-
-    /// The types of events that a transaction is to route, in the order of their rows. If they are large together, the last
-    /// ones are left out; the first never is.
-    /// Fails when the types cannot be read.
-    pub fn known(&self, of: impl IntoIterator<Item = TypeKey>) -> Result<KnownTypes> {
-        let refuses_unregistered = self.refuses_unregistered();
-        let mut known = KnownTypes { types: HashMap::new(), refuses_unregistered };
-        let mut bytes = 0_usize;
-        for key in of {
-            if bytes > MAX_KNOWN_BYTES {
-                break;
-            }
-            if let Entry::Vacant(entry) = known.types.entry(key) {
-                let found = self.find(entry.key())?;
-                let schema = found.as_ref().map_or(0, |found| found.schema.bytes);
-                bytes = bytes.saturating_add(schema).saturating_add(name_bytes(entry.key()));
-                entry.insert(found);
-            }
-        }
-        Ok(known)
     }
 
     /// Why an event does not fit its type; `None` if it does.

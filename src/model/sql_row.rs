@@ -4,7 +4,7 @@
 //! valid row becomes a [`NewEvent`], any other is quarantined with its first [`Defect`]. No column is trusted: a text
 //! may not be UTF-8, and a time may be out of range.
 //!
-//! Not here: checks that read other rows, such as whether tenant and parent exist (`store::outbox_relay`).
+//! Not here: checks that read other rows, such as whether tenant and parent exist (`store::sql_rows`).
 
 use crate::base::clock::Timestamp;
 use crate::base::text::without_mark;

@@ -497,6 +497,7 @@ impl Parts {
                 Arc::clone(&self.key),
                 self.settings.clone(),
                 Arc::clone(&self.sender),
+                self.faults.clone(),
             ),
             budget: self.budget.clone(),
             suspects: Arc::clone(&self.suspects),
@@ -574,6 +575,7 @@ impl Parts {
             store: self.store.clone(),
             reader: self.store.own_reader()?,
             sql_rows: self.sql_rows(common),
+            budget: self.budget.clone(),
             source_marks: common.source_marks.clone(),
             counts: Arc::clone(&common.counts),
         })

@@ -164,21 +164,22 @@ impl Publish {
         let is_guaranteed = events.iter().any(|event| event.order.guaranteed);
         self.source_marks.wait(Some(&tenant), || is_guaranteed || self.is_ordered(&tenant));
         let of = tenant.clone();
-        let requests = events.iter().map(|new| (&*new.id, outbox_routing::routed(new), new.body()));
-        let known = match self.sql_rows.known_before(&self.store, is_guaranteed) {
-            Ok(known) => known,
+        let examined = match self.sql_rows.examine_before(&self.store, is_guaranteed) {
+            Ok(examined) => examined,
             Err(error) => {
                 let outcome = Outcome::Failed(error);
                 outcome.count(&tenant, &counts);
                 return done(outcome);
             }
         };
-        let matches = Matches::ahead(self.store.writer().routes(), &self.budget, requests);
+        let candidates = examined.usable().chain(&events).map(outbox_routing::candidate);
+        let candidates: Vec<_> = candidates.collect();
+        let matches = Matches::ahead(self.store.writer().routes(), &self.budget, &candidates);
         self.store.writer().submit(
             Queue::Accept,
             move |tx| {
                 tx.set_matches(matches.as_ref());
-                let relayed = sql_rows.relay_before(tx, &known, is_guaranteed)?;
+                let relayed = sql_rows.relay_before(tx, &examined, is_guaranteed)?;
                 if let Some(name) = configured_source(tx, is_source, (&tenant, &events))? {
                     return Ok((Outcome::OfSource(name), relayed));
                 }

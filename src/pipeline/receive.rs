@@ -24,7 +24,7 @@ use crate::signatures::handshake::Handshake;
 use crate::signatures::provider::{NewProvider, Repeats};
 use crate::signatures::{Incoming, Refused, Scheme};
 use crate::store::idempotency_keys;
-use crate::store::matching::Matches;
+use crate::store::matching::{Candidate, Matches};
 use crate::store::webhook_events::{self, Inserted, Replay};
 
 /// The `Retry-After` of a provider while our clock cannot be trusted.
@@ -398,8 +398,13 @@ impl Receive {
         let (now, wall) = (self.clock.now(), self.clock.wall());
         let Arrival { events, batch_id, once, shares, answer } = arrival;
         let news = events.iter().map(|arrival| &arrival.event);
-        let requests = news.map(|new| (&*new.id, webhook_events::routed(new), new.body()));
-        let matches = Matches::ahead(self.store.writer().routes(), &self.budget, requests);
+        let candidates = news.map(|new| Candidate {
+            id: &new.id,
+            event: webhook_events::routed(new),
+            body: new.body(),
+        });
+        let candidates: Vec<_> = candidates.collect();
+        let matches = Matches::ahead(self.store.writer().routes(), &self.budget, &candidates);
         self.store.writer().submit(
             Queue::Accept,
             move |tx| {

@@ -5,19 +5,21 @@
 //! also report our own commits. The writer's counts tell which commits are ours, so that the relay does not read the
 //! outbox after each of them.
 //!
-//! Not here: whether a row can be used, and what becomes of it (`store::outbox_relay`).
+//! Not here: whether a row can be used (`store::sql_rows`), and what becomes of it (`store::outbox_relay`).
 
 use std::path::{Path, PathBuf};
 
+use crate::base::budget::Budget;
 use crate::base::id;
 use crate::base::stop::Stop;
-use crate::event_types::{EventTypes, KnownTypes};
-use crate::model::event::NewEvent;
+use crate::event_types::EventTypes;
 use crate::pipeline::counts::Counts;
 use crate::pipeline::prelude::*;
 use crate::pipeline::source_marks::SourceMarks;
-use crate::store::outbox_relay::{self, MAX_ROWS, Relayed, Terms, TypeCheck};
-use crate::store::{OwnReader, subscriptions};
+use crate::store::examined_rows::ExaminedRows;
+use crate::store::matching::Matches;
+use crate::store::outbox_relay::{self, MAX_ROWS, Relayed, Terms};
+use crate::store::{OwnReader, outbox_routing, sql_rows, subscriptions};
 use crate::sys::watch::Watch;
 
 /// How often the relay looks if nothing wakes it.
@@ -43,6 +45,8 @@ pub struct Relay {
     pub reader: OwnReader,
     /// Routes the rows.
     pub sql_rows: SqlRows,
+    /// Memory for reading payloads.
+    pub budget: Budget,
     /// How far the sources are read.
     pub source_marks: SourceMarks,
     /// Counters and histograms.
@@ -95,7 +99,7 @@ impl Relay {
     }
 
     fn unrouted(&self, after: i64, limit: u32) -> Result<Vec<i64>> {
-        outbox_relay::unrouted(&self.reader.tx(), after, limit)
+        sql_rows::unrouted(&self.reader.tx(), after, limit)
     }
 
     /// Rows of sources that were committed before these go first.
@@ -121,7 +125,7 @@ impl Relay {
             };
             self.counts.relayed(&done);
             if done.is_stuck && done.last == after {
-                // The type of the first row was compiled before, so the rows have changed.
+                // The first row was examined, so it has changed since.
                 return Err(Error::Changed("a row that another program inserted"));
             }
             if !done.more {
@@ -153,10 +157,14 @@ impl Relay {
 
     fn relay(&self, after: i64, limit: u32) -> Result<Relayed> {
         let rows = self.sql_rows.clone();
-        let types = outbox_relay::unrouted_types(&self.reader.tx(), after, limit)?;
-        let known = rows.event_types.known(types)?;
+        let examined = rows.examine(&self.reader, after, limit)?;
         let writer = self.store.writer();
-        writer.write(Queue::Accept, move |tx: &WriteTx<'_>| rows.relay(tx, &known, after, limit))
+        let candidates: Vec<_> = examined.usable().map(outbox_routing::candidate).collect();
+        let matches = Matches::ahead(writer.routes(), &self.budget, &candidates);
+        writer.write(Queue::Accept, move |tx: &WriteTx<'_>| {
+            tx.set_matches(matches.as_ref());
+            rows.relay(tx, &examined, after, limit)
+        })
     }
 
     fn set_aside(&self, seq: i64, error: &Error) -> Result<()> {
@@ -190,52 +198,74 @@ pub struct SqlRows {
 }
 
 impl SqlRows {
-    /// See [`outbox_relay::relay`]. `known` has the types of the rows: the transaction compiles none.
+    /// Examines rows before the transaction that routes them: see [`ExaminedRows::batch`].
+    fn examine(&self, reader: &OwnReader, after: i64, limit: u32) -> Result<ExaminedRows> {
+        let most = self.payload_bytes_most();
+        let examined = ExaminedRows::batch(&reader.tx(), after, limit, most)?;
+        self.typed(examined)
+    }
+
+    /// Examines the rows that [`SqlRows::relay_before`] is to route.
+    pub(super) fn examine_before(
+        &self,
+        store: &Store,
+        is_guaranteed: bool,
+    ) -> Result<ExaminedRows> {
+        if !is_guaranteed && !store.writer().routes().asks_for_order() {
+            return Ok(ExaminedRows::default());
+        }
+        let most = self.payload_bytes_most();
+        let examined = store.look_up(|tx| ExaminedRows::before(tx, most))?;
+        self.typed(examined)
+    }
+
+    /// Rows whose events are checked against their types.
+    fn typed(&self, mut examined: ExaminedRows) -> Result<ExaminedRows> {
+        examined.check_types(|event| {
+            let misfit = self.event_types.misfit(event)?;
+            Ok(misfit.map(|misfit| misfit.why))
+        })?;
+        Ok(examined)
+    }
+
+    /// See [`outbox_relay::relay`].
     fn relay(
         &self,
         tx: &WriteTx<'_>,
-        known: &KnownTypes,
+        examined: &ExaminedRows,
         after: i64,
         limit: u32,
     ) -> Result<Relayed> {
-        let check_type = |event: &NewEvent| known.check(event);
-        let terms = self.terms(&check_type);
-        outbox_relay::relay(tx, after, limit, terms, &|| id::uuid7(terms.wall, &*self.draw))
-    }
-
-    /// The types of the rows that [`SqlRows::relay_before`] is to route, compiled before its transaction.
-    pub(super) fn known_before(&self, store: &Store, is_guaranteed: bool) -> Result<KnownTypes> {
-        if !is_guaranteed && !store.writer().routes().asks_for_order() {
-            return Ok(KnownTypes::default());
-        }
-        let types = store.look_up(outbox_relay::types_before)?;
-        if types.is_empty() { Ok(KnownTypes::default()) } else { self.event_types.known(types) }
+        let terms = self.terms();
+        let fresh = || id::uuid7(terms.wall, &*self.draw);
+        outbox_relay::relay(tx, examined, after, limit, terms, &fresh)
     }
 
     /// See [`outbox_relay::relay_before`].
     pub(super) fn relay_before(
         &self,
         tx: &WriteTx<'_>,
-        known: &KnownTypes,
+        examined: &ExaminedRows,
         is_guaranteed: bool,
     ) -> Result<Relayed> {
-        let check_type = |event: &NewEvent| known.check(event);
-        let terms = self.terms(&check_type);
+        let terms = self.terms();
         let fresh = || id::uuid7(terms.wall, &*self.draw);
-        outbox_relay::relay_before(tx, is_guaranteed, terms, &fresh)
+        outbox_relay::relay_before(tx, examined, is_guaranteed, terms, &fresh)
     }
 
     /// See [`outbox_relay::set_aside`].
     fn set_aside(&self, tx: &WriteTx<'_>, seq: i64, why: &str) -> Result<()> {
-        let check_type = |_: &NewEvent| TypeCheck::Fits;
-        let terms = self.terms(&check_type);
+        let terms = self.terms();
         outbox_relay::set_aside(tx, seq, why, terms, &id::uuid7(terms.wall, &*self.draw))
     }
 
-    fn terms<'a>(&self, check_type: &'a dyn Fn(&NewEvent) -> TypeCheck) -> Terms<'a> {
+    fn payload_bytes_most(&self) -> u64 {
+        u64::from(self.settings.get().limits.payload_bytes)
+    }
+
+    fn terms(&self) -> Terms {
         Terms {
-            check_type,
-            payload_bytes_most: u64::from(self.settings.get().limits.payload_bytes),
+            payload_bytes_most: self.payload_bytes_most(),
             wall: self.clock.wall(),
             now: self.clock.now(),
         }

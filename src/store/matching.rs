@@ -30,41 +30,49 @@ pub(crate) struct MatchedSubscription {
 /// How much memory a filter takes for each byte of the largest payload.
 const READ_FACTOR: usize = 32;
 
-/// The subscriptions that match the events of a request, which are all of one tenant.
+/// The subscriptions that match events, by the event's id.
+#[derive(Debug, Default)]
+pub struct Matches(BTreeMap<String, FoundMatches>);
+
+/// The subscriptions that match one event.
 #[derive(Debug)]
-pub struct Matches {
+struct FoundMatches {
+    /// The routes that were asked.
     among: Arc<TenantRoutes>,
-    by_event: BTreeMap<String, Vec<MatchedSubscription>>,
+    matching: Vec<MatchedSubscription>,
+}
+
+/// An event as subscriptions look at it.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate<'e> {
+    /// Its UUID.
+    pub id: &'e str,
+    /// What is asked of it first.
+    pub event: Routed<'e>,
+    /// What filters ask.
+    pub body: Body<'e>,
 }
 
 impl Matches {
-    /// Finds them; events have an id each.
-    pub fn find<'e>(
-        among: Arc<TenantRoutes>,
-        events: impl Iterator<Item = (&'e str, Routed<'e>, Body<'e>)>,
-    ) -> Result<Self> {
-        let matches = events.map(|(id, event, body)| {
-            Ok((id.to_owned(), matching(&among, event, || Ok(body.json_view()))?))
-        });
-        let by_event = matches.collect::<Result<_>>()?;
-        Ok(Self { among, by_event })
-    }
-
-    /// Finds them before the transaction, so that the writer does not wait for filters. `None`: the writer finds them,
-    /// because no payload is looked at, or memory is short.
-    pub fn ahead<'e>(
+    /// Finds them before the transaction, so that the writer does not wait for filters. Left out are events of which the
+    /// writer finds them, because no payload is looked at, or memory is short. `None`: that is all of them.
+    pub fn ahead(
         routes: &SharedRoutes,
         budget: &Budget,
-        events: impl Iterator<Item = (&'e str, Routed<'e>, Body<'e>)> + Clone,
+        events: &[Candidate<'_>],
     ) -> Option<Arc<Self>> {
-        let (_, first, _) = events.clone().next()?;
-        let among = routes.of(first.tenant)?;
-        if !among.facts().reads_payload {
-            return None;
+        let mut found = BTreeMap::new();
+        for &Candidate { id, event, body } in events {
+            let Some(among) = routes.of(event.tenant) else { continue };
+            if !among.facts().reads_payload {
+                continue;
+            }
+            let bytes = body.bytes.len().saturating_mul(READ_FACTOR);
+            let Some(_share) = budget.try_take(bytes) else { continue };
+            let Ok(matching) = matching(&among, event, || Ok(body.json_view())) else { continue };
+            found.insert(id.to_owned(), FoundMatches { among, matching });
         }
-        let largest = events.clone().map(|(_, _, body)| body.bytes.len()).max()?;
-        let _share = budget.try_take(largest.saturating_mul(READ_FACTOR))?;
-        Self::find(among, events).ok().map(Arc::new)
+        (!found.is_empty()).then(|| Arc::new(Self(found)))
     }
 
     /// Those of an event among the routes that the writer has now. Only routes that are new since are matched.
@@ -75,15 +83,15 @@ impl Matches {
         event: Routed<'_>,
         payload: impl Fn() -> Result<Cow<'p, [u8]>>,
     ) -> Result<Vec<MatchedSubscription>> {
-        let Some(found) = self.by_event.get(id) else { return matching(among, event, payload) };
-        if Arc::ptr_eq(&self.among, among) {
-            return Ok(found.clone());
+        let Some(found) = self.0.get(id) else { return matching(among, event, payload) };
+        if Arc::ptr_eq(&found.among, among) {
+            return Ok(found.matching.clone());
         }
-        let (mut all, mut read) = (Vec::with_capacity(found.len()), None);
+        let (mut all, mut read) = (Vec::with_capacity(found.matching.len()), None);
         for route in among.iter() {
-            let is_same = self.among.get(route.seq).is_some_and(|had| Arc::ptr_eq(had, route));
+            let is_same = found.among.get(route.seq).is_some_and(|had| Arc::ptr_eq(had, route));
             if is_same {
-                all.extend(found.iter().find(|found| found.subscription == route.seq));
+                all.extend(found.matching.iter().find(|one| one.subscription == route.seq));
             } else {
                 all.extend(matched(route, event, &mut read, &payload)?);
             }

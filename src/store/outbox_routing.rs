@@ -5,7 +5,7 @@ use crate::model::event::{NewEvent, OWN_SOURCE, Status};
 use crate::model::lane::Key;
 use crate::model::subscription::Routed;
 use crate::store::deliveries::{self, OrderedBy, Origin, Place, Route};
-use crate::store::matching::MatchedSubscription;
+use crate::store::matching::{Candidate, MatchedSubscription};
 use crate::store::prelude::*;
 use crate::store::{meta, subscriptions, tenants};
 
@@ -68,6 +68,11 @@ pub fn routed(new: &NewEvent) -> Routed<'_> {
             order: Some(&new.order),
         },
     }
+}
+
+/// An event of the outbox as a candidate for [`crate::store::matching::Matches::ahead`].
+pub fn candidate(new: &NewEvent) -> Candidate<'_> {
+    Candidate { id: &new.id, event: routed(new), body: new.body() }
 }
 
 /// Finds the subscriptions that match an event, and when its deliveries are due.

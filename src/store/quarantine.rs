@@ -130,7 +130,7 @@ pub fn of_unknown_tenant(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Opti
     }
 }
 
-/// Plans the routing of an event that passed [`outbox_relay::check`]. The inner error says why it cannot be routed:
+/// Plans the routing of an event that passed [`crate::store::sql_rows::check`]. The inner error says why it cannot be routed:
 /// another event has its key, or its target still does not exist.
 pub fn ready(
     tx: &WriteTx<'_>,

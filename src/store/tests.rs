@@ -6,8 +6,8 @@ use crate::store::{
     attempts, audit_events, confirmations, deliveries, delivery_lists, escalations, external_calls,
     families, idempotency_keys, in_doubt, lane_lists, lanes, leases, outbox, outbox_lists,
     outbox_relay, outbox_routing, payloads, pool, postponed, processed_events, quarantine,
-    schema_shape, search, search_values, sessions, stats, subjects, subscriptions, tokens, users,
-    webhook_events,
+    schema_shape, search, search_values, sessions, sql_rows, stats, subjects, subscriptions,
+    tokens, users, webhook_events,
 };
 
 /// The query plan of a statement, one step per line.
@@ -124,9 +124,9 @@ fn an_identity_is_looked_up_by_its_index() {
 
 #[test]
 fn rows_that_plain_sql_inserted_are_found_by_their_index() {
-    uses(outbox_relay::UNROUTED, &["INDEX outbox_unrouted (seq>?)"]);
+    uses(sql_rows::UNROUTED, &["INDEX outbox_unrouted (seq>?)"]);
     for sql in [
-        outbox_relay::ROW,
+        sql_rows::ROW,
         outbox_relay::ROUTED,
         outbox_relay::REPLACE_PAYLOAD,
         outbox_relay::SET_ASIDE,

@@ -276,10 +276,15 @@ impl<'c> WriteTx<'c> {
         one_row(self.execute(sql, params)?, what)
     }
 
-    /// Whether this is the first call in this transaction. One check for new rows is enough, because no other program
-    /// can commit during the transaction.
-    pub(crate) fn is_first_relay(&self) -> bool {
-        !self.has_relayed.replace(true)
+    /// Whether all rows that plain SQL inserted are routed. Once is enough, because no other program can commit during
+    /// the transaction.
+    pub(crate) fn is_relayed(&self) -> bool {
+        self.has_relayed.get()
+    }
+
+    /// All rows that plain SQL inserted are routed, or cannot be now.
+    pub(crate) fn set_relayed(&self) {
+        self.has_relayed.set(true);
     }
 
     /// Runs `part` in a savepoint, which is rolled back if `part` fails. Its effects stay, but they

@@ -274,6 +274,34 @@ fn a_tenants_policy_on_personal_data_is_declared_before_anything_is_read_and_exp
 }
 
 #[test]
+fn a_mistake_in_the_last_object_is_found_before_the_first_is_made() {
+    let rig = rig();
+    let args = ["apply", "--file", "declared.toml"];
+    let mistakes = [
+        (
+            "[[tenant]]\nname = \"acme\"\n[[tenant]]\nname = \"north\"\npii = \"allow\"\n",
+            65,
+            "tenant acme: a new tenant says",
+        ),
+        (
+            "[[tenant]]\nname = \"north\"\npii = \"allow\"\n[[token]]\nname = \"shop\"\nrole = \"publish\"\n",
+            65,
+            "token shop: a new token is written to a file",
+        ),
+        (
+            "[[tenant]]\nname = \"north\"\npii = \"allow\"\n[[provider]]\nname = \"stripe\"\nscheme = \"stripe\"\npii = \"allow\"\nsecret_env = [\"NOT_SET\"]\n",
+            65,
+            "provider stripe: the variable NOT_SET is not set",
+        ),
+    ];
+    for (declared, code, says) in mistakes {
+        rig.file("declared.toml", declared);
+        rig.run(&args).ends(code, &[says]);
+        assert_eq!(rig.items(&["tenant", "list"]).len(), 1, "nothing was made: {says}");
+    }
+}
+
+#[test]
 fn a_mistake_in_what_is_declared_is_named_with_its_place() {
     let rig = Rig::stopped();
     let text = "[[provider]]\nname = \"a\"\nscheme = \"stripe\"\nsecret = \"whsec_x\"\n\

@@ -13,6 +13,7 @@
 
 mod addresses;
 mod chains;
+mod examined_rows;
 mod lanes;
 mod policies;
 mod retries;
