@@ -10,6 +10,7 @@ use crate::api::schema::values;
 use crate::base::headers::own_field;
 use crate::config::permitted;
 use crate::formats::{Formats, filter};
+use crate::model::database_target::DatabaseTarget;
 use crate::model::folder::Folder;
 use crate::model::format::{Format, MAX_HEADERS};
 use crate::model::json_path::Path;
@@ -20,6 +21,7 @@ use crate::model::subscription::{CallMethod, NewSubscription, Policy, Target};
 use crate::model::target_url::TargetUrl;
 use crate::pipeline::destinations::{effective, lease_time};
 use crate::sys::files;
+use crate::targets::database::not_there;
 use crate::targets::{email, kafka};
 
 /// What a new one goes to.
@@ -36,6 +38,10 @@ pub(super) fn target(
         ("folder", Some(url)) => folder(api, tenant, url).map(Target::Folder),
         ("folder", None) => Err(Problem::unprocessable(
             "url is missing: the folder that files are written to, like folder:/srv/erp/in.",
+        )),
+        ("database", Some(url)) => database(api, tenant, url).map(Target::Database),
+        ("database", None) => Err(Problem::unprocessable(
+            "url is missing: which database of the settings it is, like database:erp.",
         )),
         ("email", Some(url)) => mail_addresses(api, url).map(Target::Email),
         ("email", None) => Err(Problem::unprocessable(
@@ -78,6 +84,7 @@ pub(super) fn changed_target(
         (Target::Kafka(_), Some(url)) => Ok(Some(Target::Kafka(topic(api, url)?))),
         (Target::Pull, Some(_)) => Err(no_url()),
         (Target::Folder(_), Some(url)) => Ok(Some(Target::Folder(folder(api, tenant, url)?))),
+        (Target::Database(_), Some(url)) => Ok(Some(Target::Database(database(api, tenant, url)?))),
         (Target::Email(_), Some(url)) => Ok(Some(Target::Email(mail_addresses(api, url)?))),
         (Target::Command(_), Some(_)) => Err(of_alerts()),
     }
@@ -94,6 +101,7 @@ fn kind_of(url: &str) -> &'static str {
     match url.split_once(':') {
         Some(("kafka", _)) => "kafka",
         Some(("folder", _)) => "folder",
+        Some(("database", _)) => "database",
         Some(("mailto", _)) => "email",
         _ => "http",
     }
@@ -119,6 +127,16 @@ fn folder(api: &Api, tenant: &str, url: &str) -> Result<Folder, Problem> {
         )));
     }
     Ok(folder)
+}
+
+/// A database of the settings that the tenant may use.
+/// Fails with 422 with what the settings lack.
+fn database(api: &Api, tenant: &str, url: &str) -> Result<DatabaseTarget, Problem> {
+    let target = DatabaseTarget::parse(url).map_err(unusable)?;
+    match api.databases.of_tenant(target.name(), tenant) {
+        Some(_) => Ok(target),
+        None => Err(unusable(not_there(target.name(), tenant))),
+    }
 }
 
 /// Addresses that mails may be sent to, as they are stored.
@@ -206,7 +224,7 @@ pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
             let why = "event_fields is of requests; a record has the attributes of CloudEvents as header fields";
             return Err(unusable(why.to_owned()));
         }
-        Target::Folder(_) | Target::Email(_)
+        Target::Folder(_) | Target::Database(_) | Target::Email(_)
             if new.method != CallMethod::default()
                 || new.policy.probe.is_some()
                 || confirm_within.is_some()
@@ -217,7 +235,12 @@ pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
                        gets none";
             return Err(unusable(why.to_owned()));
         }
-        Target::Http(_) | Target::Kafka(_) | Target::Folder(_) | Target::Email(_)
+        Target::Http(_)
+        | Target::Kafka(_)
+        | Target::Folder(_)
+        | Target::Database(_)
+        | Target::Database(_)
+        | Target::Email(_)
             if lease.is_some() =>
         {
             return Err(unusable("lease is of pull subscriptions".to_owned()));
@@ -268,8 +291,8 @@ fn check_order(new: &NewSubscription) -> Result<(), Problem> {
         "external_calls is of requests, and a pull subscription makes none: its consumers have guards for that"
     } else if is_call && matches!(new.target, Target::Kafka(_)) {
         "external_calls is of requests, and a kafka subscription makes none: its consumers have guards for that"
-    } else if is_call && matches!(new.target, Target::Folder(_) | Target::Email(_)) {
-        "external_calls is of HTTP requests: a file is written once by its name, and a mail has its Message-ID"
+    } else if is_call && matches!(new.target, Target::Folder(_) | Target::Database(_) | Target::Email(_)) {
+        "external_calls is of HTTP requests: a database has its guard, a file is written once by its name, and a mail has its Message-ID"
     } else if *latest_only && *external_calls == Some(CallKey::Event) {
         "latest_only compares states of an entity: give external_calls entity or custom with it, or none"
     } else if funnel_point.is_some() && is_call {

@@ -19,7 +19,8 @@ subscription  Subscriptions: which events go where
     !target
     url
     --folder <DIR> not:url  Write each event into a file of its own in this directory of the service's machine
-    --mail-to <ADDRESSES> not:url,folder  Send each event as a mail to these addresses, with commas between them
+    --database <NAME> not:url,folder  Do something in a database of the settings with each event: --effect-file or --inbox says what
+    --mail-to <ADDRESSES> not:url,folder,database  Send each event as a mail to these addresses, with commas between them
     event_types --event-type <PATTERN>
     source
     headers --header <FIELD>  A further header field, 'Name: value'; may be repeated
@@ -55,6 +56,8 @@ subscription  Subscriptions: which events go where
     template.name --name-template <TEMPLATE>  Template of a file's or an attachment's name, like '{{ type }}-{{ id }}.json' [default: the webhook_id, with an ending by media type]
     template.subject --subject <TEMPLATE>  Template of a mail's subject [default: the event's type and aggregate]
     template.attach --attach <BOOL>  Attach the event's payload to its mail
+    template.effect --effect-file <FILE>  File with the one statement that each event runs in the database, with values like :payload and :aggregate_id
+    template.inbox --inbox <TABLE>  Table of the database into which each event is written as a row (oncebox database ddl)
     template.headers --template-header <FIELD>  The template of a header field, 'Name: text'; may be repeated
     try --try <EVENT>  Save nothing: show what would be sent of this event or webhook event
     Secret:
@@ -64,7 +67,7 @@ subscription  Subscriptions: which events go where
     event_type <TYPE>
     state --state --status
   create = createSubscription  Add a subscription; prints the secret its requests are signed with, this once
-    --pull not:url,folder,mail-to  Consumers ask for its events, with oncebox consume or over the API; nothing is sent
+    --pull not:url,folder,database,mail-to  Consumers ask for its events, with oncebox consume or over the API; nothing is sent
     @terms
   show = getSubscription  One subscription
     id <NAME>
@@ -95,7 +98,7 @@ pub(super) const COMMANDS: Commands = Commands::new(
     &[
         own("create", create).more(|command| {
             command.mut_arg("url", |url| {
-                url.required_unless_present_any(["pull", "folder", "mail-to"])
+                url.required_unless_present_any(["pull", "folder", "database", "mail-to"])
             })
         }),
         own("show|pause|resume", act),
@@ -138,7 +141,7 @@ fn target(subscription: &Value) -> String {
 /// The body of a creation or a change, with the URL that `--folder` or `--mail-to` stands for.
 fn body_of(call: &Call<'_>) -> Result<Map<String, Value>, Failure> {
     let mut body = call.body()?;
-    for (flag, scheme) in [("folder", "folder:"), ("mail-to", "mailto:")] {
+    for (flag, scheme) in [("folder", "folder:"), ("database", "database:"), ("mail-to", "mailto:")] {
         if call.has(flag) {
             body.insert("url".to_owned(), format!("{scheme}{}", call.text(flag)).into());
         }
@@ -165,7 +168,7 @@ fn create(call: &Call<'_>, remote: &Remote) -> Done {
     }
     out::line(format_args!("created: {name} {}", target(&made)))?;
     warn_of_missing_provider(remote, &made);
-    let is_signed = !matches!(text(&made, "target").as_str(), "folder" | "email");
+    let is_signed = !matches!(text(&made, "target").as_str(), "folder" | "database" | "email");
     if !is_known && is_signed {
         let secret = once(&made, "secret")?;
         out::line(format_args!("secret: {secret}   (this is the only time it is shown)"))?;

@@ -56,11 +56,8 @@ pub fn needed_for_guard(product: Product) -> Vec<Needed> {
         "INSERT",
         "INSERT INTO processed_events (consumer_group, event_id) SELECT 'a', 'a' FROM (SELECT 1 AS one) AS nothing WHERE 1 = 0",
     );
-    let select = needed("SELECT", "SELECT event_id FROM processed_events WHERE 1 = 0");
-    let update =
-        needed("UPDATE", "UPDATE processed_events SET seen_count = seen_count WHERE 1 = 0");
     match product {
-        Product::Postgresql | Product::SqlServer => vec![insert, select],
-        Product::Mariadb => vec![insert, select, update],
+        Product::Postgresql | Product::Mariadb => vec![insert],
+        Product::SqlServer => vec![insert, needed("SELECT", "SELECT event_id FROM processed_events WHERE 1 = 0")],
     }
 }

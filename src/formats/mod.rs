@@ -44,6 +44,8 @@ enum Content {
     Request,
     /// A file.
     File,
+    /// What a database is given: a payload.
+    Row,
     /// A mail; whether the payload is attached.
     Mail { attaches: bool },
 }
@@ -52,6 +54,7 @@ impl Content {
     fn of(new: &NewSubscription) -> Self {
         match &new.target {
             Target::Folder(_) => Self::File,
+            Target::Database(_) => Self::Row,
             Target::Email(_) if !new.is_of_alerts() => {
                 Self::Mail { attaches: new.template.as_ref().is_some_and(|it| it.attach) }
             }
@@ -67,22 +70,27 @@ impl Content {
         let has_fields = template.is_some_and(|it| !it.headers.is_empty())
             || !new.event_headers.is_empty()
             || !new.headers.is_empty();
+        let has_effect = template.is_some_and(|it| it.effect.is_some() || it.inbox.is_some());
         let is_by_fields = new.format == Format::CloudeventsBinary;
         let why = match self {
-            Self::Request if has_name => "template.name is of the targets folder and email",
-            Self::Request | Self::File if has_mail => {
+            Self::Request | Self::Row if has_name => "template.name is of the targets folder and email",
+            Self::Request | Self::File | Self::Row if has_mail => {
                 "template.subject and template.attach are of the target email"
             }
             Self::Mail { attaches: false } if has_name => {
                 "template.name is the name of the attachment: give template.attach with it"
             }
-            Self::File | Self::Mail { .. } if has_fields => {
-                "files and mails have no header fields of an event: leave out headers, event_headers and \
-                 template.headers"
+            Self::File | Self::Row | Self::Mail { .. } if has_fields => {
+                "files, databases and mails have no header fields of an event: leave out headers, event_headers \
+                 and template.headers"
             }
-            Self::File | Self::Mail { .. } if is_by_fields => {
-                "cloudevents_binary needs header fields, which files and mails do not have: use \
+            Self::File | Self::Row | Self::Mail { .. } if is_by_fields => {
+                "cloudevents_binary needs header fields, which files, databases and mails do not have: use \
                  cloudevents_structured"
+            }
+            Self::Row => return Effect::of(template).map(drop),
+            Self::Request | Self::File | Self::Mail { .. } if has_effect => {
+                "template.effect and template.inbox are of the target database"
             }
             _ => return Ok(()),
         };
@@ -107,8 +115,17 @@ impl Formats {
         let NewSubscription { format, event_headers, template, .. } = new;
         let content = Content::of(new);
         content.check(new)?;
-        if let Some(TemplateText { body, content_type, headers, escape, name, subject, attach }) =
-            template
+        if let Some(TemplateText {
+            body,
+            content_type,
+            headers,
+            escape,
+            name,
+            subject,
+            attach,
+            effect: _,
+            inbox: _,
+        }) = template
         {
             let is_of_body = body.is_some() || content_type.is_some();
             if is_of_body && *format != Format::Raw {
@@ -116,7 +133,8 @@ impl Formats {
                 return Err(format!("template cannot be used: {why}"));
             }
             let has_line = name.is_some() || subject.is_some() || *attach || escape.is_some();
-            if !is_of_body && headers.is_empty() && !has_line {
+            let is_of_row = content == Content::Row;
+            if !is_of_body && headers.is_empty() && !has_line && !is_of_row {
                 return Err("template cannot be used: it has neither body nor headers".to_owned());
             }
         }
@@ -198,6 +216,7 @@ impl Formats {
         }
         match self.content {
             Content::Request => Ok(headers),
+            Content::Row => Ok(Vec::new()),
             Content::File => {
                 let name = naming::file(outgoing, rendered.name.as_deref())?;
                 Ok(vec![(FILE_NAME.to_owned(), name)])

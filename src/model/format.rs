@@ -11,7 +11,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::base::schema::{AnyValue, Ascii, values};
+use crate::base::schema::{AnyValue, Ascii, Text, values};
 use crate::base::words::{self, words};
 use crate::model::json::Json;
 use crate::model::json_path::Path;
@@ -205,6 +205,8 @@ values! {
     TemplateSource = { "type": "string", "maxLength": 32768 }
     /// A template of one line, in the language of Jinja.
     LineTemplate = { "type": "string", "minLength": 1, "maxLength": 1024 }
+    /// A statement of SQL.
+    EffectSource = { "type": "string", "minLength": 1, "maxLength": 16384 }
     /// Templates of header fields by their names.
     TemplateHeaders = {
         "type": "object", "maxProperties": MAX_HEADERS,
@@ -251,6 +253,14 @@ pub struct TemplateText {
     /// Of `email`: whether the event's payload is attached.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub attach: bool,
+    /// Of `database`: the statement that each event runs there, with values like `:payload`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<EffectSource>")]
+    pub effect: Option<String>,
+    /// Of `database`, instead of `effect`: the table into which each event is written as a row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Text<1, 128>>")]
+    pub inbox: Option<String>,
 }
 
 impl TemplateText {

@@ -11,6 +11,7 @@ use crate::base::clock::Timestamp;
 use crate::base::id::SubscriptionSeq;
 use crate::base::schema::{HeaderName, NameText, SomeText, Text, Uuid, Whole, described, values};
 use crate::base::words::{as_text, words};
+use crate::model::database_target::DatabaseTarget;
 use crate::model::event::OWN_SOURCE;
 use crate::model::failure::Streak;
 use crate::model::folder::Folder;
@@ -97,6 +98,8 @@ pub enum Target {
     Kafka(KafkaTopic),
     /// We write each into a file of its own.
     Folder(Folder),
+    /// We write them into a database of somebody else's.
+    Database(DatabaseTarget),
     /// Consumers fetch them.
     Pull,
     /// We send them as e-mail: `mailto:` and the addresses, with commas.
@@ -107,9 +110,11 @@ pub enum Target {
 
 impl Target {
     /// The words for its kinds.
-    pub const KINDS: [&str; 6] = ["http", "kafka", "folder", "pull", "email", "command"];
+    pub const KINDS: [&str; 7] =
+        ["http", "kafka", "folder", "database", "pull", "email", "command"];
     /// The kinds that a person may choose.
-    pub const CHOSEN_KINDS: [&str; 5] = ["http", "kafka", "folder", "email", "pull"];
+    pub const CHOSEN_KINDS: [&str; 6] =
+        ["http", "kafka", "folder", "database", "email", "pull"];
 
     /// The word for its kind in SQL and API.
     pub const fn kind(&self) -> &'static str {
@@ -117,6 +122,7 @@ impl Target {
             Self::Http(_) => "http",
             Self::Kafka(_) => "kafka",
             Self::Folder(_) => "folder",
+            Self::Database(_) => "database",
             Self::Pull => "pull",
             Self::Email(_) => "email",
             Self::Command(_) => "command",
@@ -129,6 +135,7 @@ impl Target {
             Self::Http(url) => url.as_str(),
             Self::Kafka(topic) => topic.url(),
             Self::Folder(folder) => folder.url(),
+            Self::Database(database) => database.url(),
             Self::Pull => "",
             Self::Email(url) | Self::Command(url) => url,
         }
@@ -139,6 +146,7 @@ impl Target {
         match self {
             Self::Http(_) | Self::Kafka(_) | Self::Pull => String::new(),
             Self::Folder(folder) => folder.url().to_owned(),
+            Self::Database(database) => database.url().to_owned(),
             Self::Email(url) | Self::Command(url) => url.clone(),
         }
     }
@@ -155,6 +163,7 @@ impl Target {
             "http" => TargetUrl::parse(url).ok().map(Self::Http),
             "kafka" => KafkaTopic::parse(url).ok().map(Self::Kafka),
             "folder" => Folder::parse(url).ok().map(Self::Folder),
+            "database" => DatabaseTarget::parse(url).ok().map(Self::Database),
             "pull" => url.is_empty().then_some(Self::Pull),
             "email" => url.starts_with("mailto:").then(|| Self::Email(url.to_owned())),
             "command" => url.starts_with("command:").then(|| Self::Command(url.to_owned())),
@@ -174,6 +183,7 @@ impl Serialize for Target {
 #[derive(Serialize, JsonSchema)]
 pub struct TargetFields<'a> {
     /// `http`: events are sent to `url`. `kafka`: they are written to a topic. `folder`: each is written into a file.
+    /// `database`: each does something in a database of the settings.
     /// `email`: each is sent as a mail. `pull`: consumers ask for them, and there is no `url`. It stays what it was made with.
     #[schemars(with = "TargetKind")]
     target: &'a str,

@@ -44,6 +44,9 @@ pub(super) fn advice(outcome: &Outcome, step: StepName) -> &'static str {
         Outcome::Unacknowledged { code, .. } if of_folder(code).is_some() => {
             of_folder(code).unwrap_or_default()
         }
+        Outcome::Unacknowledged { code, .. } if of_database(code).is_some() => {
+            of_database(code).unwrap_or_default()
+        }
         Outcome::Unacknowledged { is_away: true, .. } => {
             "No broker answers: start the cluster, or correct its brokers in kafka.clusters."
         }
@@ -77,6 +80,23 @@ fn of_folder(code: &str) -> Option<&'static str> {
         }
         "not_permitted" => "Correct the path, or sources.tenants_directory in the settings.",
         "timeout" => "Look whether the share of the folder answers: ls FOLDER.",
+        _ => return None,
+    })
+}
+
+/// What to change about a database, by the word of its failure.
+fn of_database(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "database_away" => {
+            "Look what `oncebox database test NAME` says; deliveries go on by themselves when it answers."
+        }
+        "database_schema" => {
+            "Correct the statement, or make the table: `oncebox database ddl` prints those that Oncebox needs."
+        }
+        "database_not_permitted" => {
+            "Run the GRANT lines that `oncebox database test NAME` prints, or correct user and password."
+        }
+        "database_refused" => "Correct the event or the statement: the database will refuse this row again.",
         _ => return None,
     })
 }

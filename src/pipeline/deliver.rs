@@ -69,6 +69,8 @@ const MAX_KEY_CHARS: usize = 255;
 const PRODUCE: &str = "PRODUCE";
 /// The method of an attempt that writes a file.
 const WRITE: &str = "WRITE";
+/// The method of an attempt that runs a statement in a database.
+const RUN: &str = "RUN";
 /// The method of an attempt that sends a mail.
 const MAIL: &str = "MAIL";
 /// Why a delivery of a pull subscription is not sent.
@@ -633,6 +635,10 @@ impl Deliver {
                 method = WRITE;
                 String::new()
             }
+            Target::Database(database) => {
+                method = RUN;
+                database.url().to_owned()
+            }
             Target::Email(url) if !new.is_of_alerts() => {
                 method = MAIL;
                 url.clone()
@@ -647,7 +653,7 @@ impl Deliver {
         let span = data_encoding::HEXLOWER.encode(&span);
         let rendered = render(&self.privacy, outgoing, destination)?;
         let body_sha256 = sha256(&outgoing.payload);
-        if method == WRITE || method == MAIL {
+        if matches!(method, WRITE | RUN | MAIL) {
             let name = rendered.iter().find(|(field, _)| field == FILE_NAME);
             let file = |(_, name): &(String, String)| format!("{}/{name}", new.target.url());
             let url = if method == WRITE { name.map(file).unwrap_or(url) } else { url };

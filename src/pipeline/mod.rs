@@ -51,6 +51,7 @@ use parking_lot::Mutex;
 
 use crate::backup::schedule::Schedule;
 use crate::base::budget::Budget;
+use crate::databases::database::Databases;
 use crate::base::clock::Clock;
 use crate::base::faults::Faults;
 use crate::base::id::Draw;
@@ -126,6 +127,8 @@ pub struct Parts {
     pub backups: Option<Schedule>,
     /// The memory budget of deliveries and sources.
     pub budget: Budget,
+    /// Databases of others.
+    pub databases: Databases,
     /// Work that may have ended the process.
     pub suspects: Arc<Suspects>,
     /// Planned failures.
@@ -498,6 +501,7 @@ impl Parts {
                 self.settings.clone(),
                 Arc::clone(&self.sender),
                 self.faults.clone(),
+                self.databases.clone(),
             ),
             budget: self.budget.clone(),
             suspects: Arc::clone(&self.suspects),

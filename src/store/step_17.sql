@@ -39,7 +39,7 @@ CREATE TABLE subscriptions_17 (
   CONSTRAINT subscription_event_types_is_json CHECK (json_valid(event_types)),
   CONSTRAINT subscription_headers_is_json CHECK (json_valid(headers)),
   CONSTRAINT subscription_policy_is_json CHECK (json_valid(policy)),
-  CONSTRAINT subscription_target_kind_is_known CHECK (target_kind IN ('http', 'kafka', 'folder', 'pull', 'email', 'command')),
+  CONSTRAINT subscription_target_kind_is_known CHECK (target_kind IN ('http', 'kafka', 'folder', 'database', 'pull', 'email', 'command')),
   CONSTRAINT subscription_url_is_empty_with_pull CHECK ((target_kind = 'pull') = (url = '')),
   CONSTRAINT subscription_method_is_post_put_or_patch CHECK (method IN ('POST', 'PUT', 'PATCH')),
   CONSTRAINT subscription_ordering_is_none_key_or_strict CHECK (ordering IN ('none', 'key', 'strict')),

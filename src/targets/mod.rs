@@ -4,6 +4,7 @@
 //! made by `pipeline::deliver`, and what follows from an outcome is judged by `model::failure`.
 
 pub mod command;
+pub mod database;
 pub mod email;
 pub mod folder;
 pub mod http;
@@ -15,11 +16,13 @@ use std::sync::Arc;
 use crate::base::clock::Clock;
 use crate::base::faults::Faults;
 use crate::config::Live;
+use crate::databases::database::Databases;
 use crate::http::client::Sender;
 use crate::keys::Keyring;
 use crate::model::subscription::Target;
 use crate::store::Store;
 use crate::targets::command::Command;
+use crate::targets::database::Database;
 use crate::targets::email::Email;
 use crate::targets::folder::Folder;
 use crate::targets::http::Http;
@@ -32,6 +35,7 @@ pub struct Targets {
     http: Arc<Http>,
     kafka: Arc<Kafka>,
     folder: Arc<Folder>,
+    database: Arc<Database>,
     email: Arc<Email>,
     command: Arc<Command>,
 }
@@ -50,8 +54,10 @@ impl Targets {
         settings: Live,
         sender: Arc<dyn Sender>,
         faults: Faults,
+        databases: Databases,
     ) -> Self {
         Self {
+            database: Arc::new(Database::new(databases)),
             folder: Arc::new(Folder::new(settings.clone(), clock.clone(), faults)),
             kafka: Arc::new(Kafka::new(settings.clone(), clock.clone(), Arc::clone(&sender))),
             email: Arc::new(Email {
@@ -70,6 +76,7 @@ impl Targets {
             Target::Http(_) => Some(&*self.http),
             Target::Kafka(_) => Some(&*self.kafka),
             Target::Folder(_) => Some(&*self.folder),
+            Target::Database(_) => Some(&*self.database),
             Target::Email(_) => Some(&*self.email),
             Target::Command(_) => Some(&*self.command),
             Target::Pull => None,

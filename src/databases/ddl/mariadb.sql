@@ -23,5 +23,5 @@ CREATE TABLE IF NOT EXISTS {inbox} (
   received_at    TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP
 ) ENGINE = InnoDB;
 
-GRANT SELECT, INSERT, UPDATE ON processed_events TO {user};
+GRANT INSERT ON processed_events TO {user};
 GRANT INSERT ON {inbox} TO {user};

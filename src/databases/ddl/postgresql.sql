@@ -21,5 +21,5 @@ CREATE TABLE IF NOT EXISTS {inbox} (
   received_at    timestamptz NOT NULL DEFAULT now()
 );
 
-GRANT INSERT, SELECT ON processed_events TO {user};
+GRANT INSERT ON processed_events TO {user};
 GRANT INSERT ON {inbox} TO {user};

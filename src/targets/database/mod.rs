@@ -188,13 +188,13 @@ fn accepted(done: Option<Done>, also: &str) -> Outcome {
 
 fn failed(failure: &Failure) -> Outcome {
     let (class, is_away, code) = match failure.class {
-        Class::Away => (AttemptClass::Transient, true, "away"),
+        Class::Away => (AttemptClass::Transient, true, "database_away"),
         // Nobody can write until a person has changed it, so it costs no attempts.
-        Class::SchemaHold => (AttemptClass::Transient, true, "schema"),
-        Class::AuthHold => (AttemptClass::Auth, false, "not_permitted"),
-        Class::Refused => (AttemptClass::Validation, false, "refused"),
-        Class::Again => (AttemptClass::Transient, false, "busy"),
-        Class::Unknown => (AttemptClass::Transient, false, "failed"),
+        Class::SchemaHold => (AttemptClass::Transient, true, "database_schema"),
+        Class::AuthHold => (AttemptClass::Auth, false, "database_not_permitted"),
+        Class::Refused => (AttemptClass::Validation, false, "database_refused"),
+        Class::Again => (AttemptClass::Transient, false, "database_busy"),
+        Class::Unknown => (AttemptClass::Transient, false, "database_failed"),
     };
     Outcome::Unacknowledged {
         class,
