@@ -5,8 +5,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use clap::{ArgGroup, Command, ValueEnum};
+use clap::{ArgGroup, Command};
 
+use crate::cli::ddl::{self, Ddl};
 use crate::cli::input::{is_packaged, object};
 use crate::cli::prelude::*;
 use crate::cli::verb::offline;
@@ -55,7 +56,7 @@ pub(super) const COMMANDS: Commands = Commands::new(
     &[
         own("add", add).more(|command| one_of(command, &["sqlite", "drop", "settings"])),
         own("test", |call, remote| test(remote, &call.text("name"))),
-        offline("ddl", print_ddl).more(Ddl::augment_args),
+        offline("ddl", ddl::print).more(Ddl::augment_args),
         own("reset", reset).more(|command| one_of(command, &["cursor", "from-start", "from-now"])),
     ],
 );
@@ -63,25 +64,6 @@ pub(super) const COMMANDS: Commands = Commands::new(
 /// Exactly one of these flags is given.
 fn one_of(command: Command, flags: &'static [&'static str]) -> Command {
     command.group(ArgGroup::new("one").args(flags).required(true))
-}
-
-/// Arguments of `source ddl`.
-#[derive(Debug, Args)]
-pub(super) struct Ddl {
-    /// The ERP's database. This version reads only sqlite; the others are for a later ODBC source
-    #[arg(value_enum)]
-    database: Database,
-    /// Name of the table
-    #[arg(long, default_value = "outbox", value_name = "TABLE", value_parser = identifier)]
-    table: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Database {
-    Sqlite,
-    Postgresql,
-    Mariadb,
-    Sqlserver,
 }
 
 const SOURCES: Noun = Noun::new("/v1/sources", "Source", "sources", TABLE)
@@ -131,27 +113,6 @@ fn add(call: &Call<'_>, remote: &Remote) -> Done {
              remove {name}, and add it again."
         ))
     })
-}
-
-fn print_ddl(call: &Call<'_>) -> Done {
-    let Ddl { database, table } = call.flags()?;
-    let text = match database {
-        Database::Sqlite => include_str!("ddl/sqlite.sql"),
-        Database::Postgresql => include_str!("ddl/postgresql.sql"),
-        Database::Mariadb => include_str!("ddl/mariadb.sql"),
-        Database::Sqlserver => include_str!("ddl/sqlserver.sql"),
-    };
-    out::bytes(text.replace("{table}", &table).as_bytes())
-}
-
-/// Accepts a name that needs no quotes in any database.
-fn identifier(text: &str) -> Result<String, String> {
-    let starts = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-    let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    if starts && plain && text.len() <= 63 {
-        return Ok(text.to_owned());
-    }
-    Err("use up to 63 letters, digits and _, beginning with a letter".to_owned())
 }
 
 /// Makes a path absolute, because the service may run in another directory.
