@@ -27,6 +27,7 @@ use crate::base::faults::Faults;
 use crate::base::id::{self, Draw};
 use crate::base::stop::Stop;
 use crate::config::{Live, Settings};
+use crate::databases::Databases;
 use crate::health_probes;
 use crate::jobs::runner::Runner;
 use crate::model::audit::changes::Changes;
@@ -227,6 +228,7 @@ fn shared(
         budget: budget.clone(),
         suspects,
         faults: faults.clone(),
+        databases: Databases::new(settings.clone(), clock.clone()),
     }
 }
 
@@ -394,6 +396,7 @@ fn stages(
         disk,
         suspects,
         sources: sources.statuses().clone(),
+        databases: sources.databases().clone(),
         in_flight: Arc::clone(&flow.in_flight),
         backups,
         spawner: flow.spawner.clone(),
