@@ -3,11 +3,15 @@
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::config::databases;
 use crate::config::declared::{self, Kind};
 use crate::config::forms::Given;
 use crate::config::problem::{Problem, SourceText, did_you_mean};
 use crate::config::settings::{KEYS, Key, SECTIONS};
 use crate::config::{Loaded, problem::Origin};
+
+/// The section whose keys are names that the operator gives.
+const DATABASES: &str = "databases";
 
 /// Reads a file's text into `into`, and its mistakes into `problems`.
 pub(super) fn read(text: SourceText<'_>, into: &mut Loaded, problems: &mut Vec<Problem>) {
@@ -35,6 +39,13 @@ fn section(
     let (at, section) = (name.span().start, name.get_ref().as_ref());
     if let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.as_str() == section) {
         return declared::section(text, kind, value, &mut into.declared, problems);
+    }
+    if section == DATABASES {
+        databases::section(text, at, value.get_ref(), &mut into.settings.databases.all, problems);
+        if let Some(key) = KEYS.iter().find(|key| key.section == DATABASES) {
+            into.set_origin(key, text.origin(at));
+        }
+        return;
     }
     if !SECTIONS.iter().any(|(known, _)| *known == section) {
         problems.push(text.problem(at, unknown_section(section)));

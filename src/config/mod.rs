@@ -3,6 +3,7 @@
 //! [`settings::KEYS`] lists all of them. [`Sources::load`] applies defaults, file, environment and flags in this order,
 //! and keeps the origin of every value. No other room reads the environment.
 
+pub mod databases;
 pub mod declared;
 mod environment;
 mod file;

@@ -13,6 +13,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde_json::Value;
 
+use crate::config::databases::{DatabaseAt, DatabaseTables};
 use crate::config::forms::{
     Address, Addresses, Argv, BoxName, Bytes, Clusters, Commands, Domains, Flag, Form, Given,
     Hosts, KeptFields, Maybe, Networks, Number, Path, ProxyAt, ProxyUrl, SecretPath, Size, Span,
@@ -105,13 +106,16 @@ impl Key {
 }
 
 /// Makes the structs of the settings, [`SECTIONS`] and [`KEYS`] from the table. A line is: name, type, default, form, when
-/// a change takes effect, and description. If the default is no value, its meaning and an example follow.
+/// a change takes effect, and description. If the default is no value, its meaning and an example follow; then the name in the
+/// file, if it is another.
 macro_rules! settings {
+    (@named $name:ident) => { stringify!($name) };
+    (@named $name:ident $shown:literal) => { $shown };
     (@unset) => { None };
     (@unset $says:literal $example:literal) => { Some(($says, $example)) };
     ($($section:ident: $Section:ident, $about:literal {
         $($name:ident: $type:ty = $default:expr, $form:expr, $takes:ident, $what:literal
-            $(, unset $says:literal, $example:literal)?;)*
+            $(, unset $says:literal, $example:literal)? $(, named $shown:literal)?;)*
     })*) => {
         /// The settings in force. The fields are the sections of the file.
         #[derive(Clone, Debug, Default, PartialEq)]
@@ -140,7 +144,7 @@ macro_rules! settings {
         pub const KEYS: &[Key] = &[$($(
             Key {
                 section: plain(stringify!($section)),
-                name: stringify!($name),
+                name: settings!(@named $name $($shown)?),
                 about: $what,
                 takes: TakesEffect::$takes,
                 unset: settings!(@unset $($says $example)?),
@@ -292,6 +296,11 @@ settings! {
             "What becomes of an event whose type is not registered: accept, or reject. What cannot be answered, such as rows of plain SQL, is quarantined.";
         keep_headers: Vec<String> = Vec::new(), KeptFields, Reload,
             "Header fields of a publish over HTTP that are kept with its events, such as user-agent; at most 16, and none that has a secret. Tenants with a policy on personal data keep none.";
+    }
+    databases: Databases, "Databases of others, such as an ERP's own, for sources and subscriptions (docs/databases.md)." {
+        all: BTreeMap<String, DatabaseAt> = BTreeMap::new(), DatabaseTables, Restart,
+            "A database under a name of yours.",
+            unset "none", "{ driver = \"PostgreSQL Unicode\", server = \"10.0.0.5\", user = \"oncebox\" }", named "name";
     }
     idempotency: Idempotency, "The header Idempotency-Key." {
         strict: bool = false, Flag, Reload,

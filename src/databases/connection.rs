@@ -91,6 +91,12 @@ pub enum Lost {
         /// The machine's words.
         why: String,
     },
+    /// The settings of the database cannot be used: they are looked at anew for each connection.
+    #[error("{why}")]
+    Unfit {
+        /// What is wrong, and what to do.
+        why: String,
+    },
     /// The program ended: a driver that crashed, or a signal.
     #[error("the program oncebox-odbc ended")]
     Ended,

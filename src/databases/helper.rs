@@ -12,7 +12,7 @@ use crate::base::clock::Clock;
 use crate::base::secret::SecretBytes;
 use crate::databases::connection::{Connection, Error, Lost, Row, Statement};
 use crate::databases::frame::{self, Answer, Request};
-use crate::databases::product::Product;
+use crate::databases::product::{self, Product};
 use crate::sys::dialogue::Dialogue;
 
 /// The name of the program.
@@ -131,7 +131,7 @@ impl Helper {
 
 impl Connection for Helper {
     fn begin(&mut self) -> Result<(), Error> {
-        let setup = self.product.setup().iter().map(ToString::to_string).collect();
+        let setup = product::setup(self.product).iter().map(ToString::to_string).collect();
         self.done(Request::Begin { setup })
     }
 

@@ -5,6 +5,8 @@
 //! it, and the SQL for that.
 
 pub mod connection;
+pub mod connection_string;
+pub mod failure;
 pub mod frame;
 pub mod helper;
 pub mod product;

@@ -1,18 +1,6 @@
-//! Which kinds of databases there are, and what each is told at the beginning of a transaction.
+//! What each kind of database is told at the beginning of a transaction.
 
-use crate::base::words::words;
-
-words! {
-    /// A kind of database.
-    pub enum Product {
-        /// `PostgreSQL`, and what speaks like it.
-        Postgresql = "postgresql",
-        /// `MariaDB` and `MySQL`.
-        Mariadb = "mariadb",
-        /// Microsoft SQL Server.
-        SqlServer = "sqlserver",
-    }
-}
+pub use crate::model::database_product::Product;
 
 /// `SET LOCAL` ends with the transaction, so that nothing of it stays on a connection that a pooler gives to somebody else.
 const POSTGRESQL: &[&str] = &["SET TRANSACTION ISOLATION LEVEL READ COMMITTED; \
@@ -37,13 +25,11 @@ const SQL_SERVER: &[&str] = &[
      SET XACT_ABORT ON; SET NOCOUNT OFF; SET DATEFORMAT ymd; SET LANGUAGE us_english; SET ANSI_WARNINGS ON",
 ];
 
-impl Product {
-    /// The statements that come first in each transaction.
-    pub fn setup(self) -> &'static [&'static str] {
-        match self {
-            Self::Postgresql => POSTGRESQL,
-            Self::Mariadb => MARIADB,
-            Self::SqlServer => SQL_SERVER,
-        }
+/// The statements that come first in each transaction.
+pub fn setup(product: Product) -> &'static [&'static str] {
+    match product {
+        Product::Postgresql => POSTGRESQL,
+        Product::Mariadb => MARIADB,
+        Product::SqlServer => SQL_SERVER,
     }
 }

@@ -6,6 +6,7 @@
 pub mod address;
 pub mod audit;
 pub mod credential;
+pub mod database_product;
 pub mod delivery;
 pub mod disk;
 pub mod duty;

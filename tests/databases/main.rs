@@ -11,6 +11,7 @@
     reason = "tests fail by panicking and own their processes"
 )]
 
+mod failures;
 #[path = "../rig/mod.rs"]
 mod rig;
 #[path = "../guards/server.rs"]
