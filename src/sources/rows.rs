@@ -4,7 +4,7 @@ use crate::privacy::NotAdmitted;
 use crate::sources::Source;
 use crate::sources::draft::{Draft, describe};
 use crate::sources::shared::{Keys, ReadyRow, Shared, recognise};
-use crate::store::error::{Error, Result};
+use crate::store::error::Result;
 use crate::store::outbox::UNUSABLE;
 
 /// A row as it was read.

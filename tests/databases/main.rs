@@ -11,10 +11,14 @@
     reason = "tests fail by panicking and own their processes"
 )]
 
+mod erp;
 mod failures;
+mod marked;
 #[path = "../rig/mod.rs"]
 mod rig;
 #[path = "../guards/server.rs"]
 mod server;
 mod site;
 mod transactions;
+
+use rig::process;
