@@ -21,7 +21,7 @@ use crate::base::clock::{Clock, Timestamp};
 use crate::base::fair::FairQueue;
 use crate::base::id::Draw;
 use crate::config::Live;
-use crate::databases::Databases;
+use crate::databases::database::Databases;
 use crate::http::message::Response;
 use crate::http::server::StatsHandle;
 use crate::http::service::Reply;

@@ -15,7 +15,7 @@ use crate::model::name::Name;
 use crate::sources::database_settings::{DatabaseSettings, Mode};
 use crate::sources::database_state::{Asked, DatabaseState};
 use crate::sources::{
-    MAX_SILENCE, NewSource, SILENCE_LEAST, Settings, Source, SourceStatus, State, inspect,
+    MAX_SILENCE, NewSource, SILENCE_LEAST, Settings, Source, SourceStatus, State, database_connection, inspect,
     permitted, tables,
 };
 use crate::store::{escalations, meta};
@@ -417,7 +417,7 @@ fn read_settings(api: &Api, call: &Call, kind: &str, given: Value) -> Result<Set
         permitted(&api.settings.get(), &call.tenant, path).map_err(wrong)?;
     }
     if let Settings::Database(database) = &settings {
-        api.flow.databases.permitted(&call.tenant, &database.database).map_err(wrong)?;
+        database_connection::find(&api.flow.databases, &call.tenant, database).map_err(wrong)?;
     }
     Ok(settings)
 }

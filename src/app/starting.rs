@@ -26,8 +26,9 @@ use crate::base::clock::Clock;
 use crate::base::faults::Faults;
 use crate::base::id::{self, Draw};
 use crate::base::stop::Stop;
-use crate::config::{Live, Settings};
-use crate::databases::Databases;
+use crate::config::{Live, Settings, environment};
+use crate::databases::database::{Databases, Machine};
+use crate::databases::helper::Deadlines;
 use crate::health_probes;
 use crate::jobs::runner::Runner;
 use crate::model::audit::changes::Changes;
@@ -97,7 +98,9 @@ impl Appliance {
             stop: stop.clone(),
         })?;
         let common = (&store, &settings, &clock, &draw);
-        let shared = shared(&flow, common, &disk, (&budget, Arc::clone(&suspects), &faults));
+        let databases = databases(&settings, &clock);
+        let safety = (&budget, Arc::clone(&suspects), &faults);
+        let shared = shared(&flow, common, (&disk, &databases), safety);
         let sources = Relaying::start(shared, &flow.spawner, bell)?;
         let workers = workers(&flow, common, (&disk, &faults))?;
         let api = Api::new(ApiParts {
@@ -107,7 +110,7 @@ impl Appliance {
             key: ring,
             auth,
             hasher,
-            flow: stages(&flow, (disk, suspects, rotation, backups), &sources, &workers),
+            flow: stages(&flow, (disk, suspects, rotation, backups), &sources, &workers, databases),
             budget,
             settings,
         });
@@ -211,7 +214,7 @@ fn pause_beyond_limits(
 fn shared(
     flow: &Pipeline,
     (store, settings, clock, draw): (&Store, &Live, &Clock, &Arc<dyn Draw>),
-    disk: &Arc<DiskWatch>,
+    (disk, databases): (&Arc<DiskWatch>, &Databases),
     (budget, suspects, faults): (&Budget, Arc<Suspects>, &Faults),
 ) -> Shared {
     Shared {
@@ -228,7 +231,7 @@ fn shared(
         budget: budget.clone(),
         suspects,
         faults: faults.clone(),
-        databases: Databases::new(settings.clone(), clock.clone()),
+        databases: databases.clone(),
     }
 }
 
@@ -377,11 +380,23 @@ fn workers(
     Ok((Runner::start(files, clock.clone(), &flow.spawner)?, mover))
 }
 
+/// The databases of the settings.
+fn databases(settings: &Live, clock: &Clock) -> Databases {
+    let machine = Machine {
+        clock: clock.clone(),
+        own_program: std::env::current_exe().ok(),
+        path: environment("PATH").unwrap_or_default(),
+        deadlines: Deadlines::default(),
+    };
+    Databases::of(&settings.get().databases.all, &machine)
+}
+
 fn stages(
     flow: &Pipeline,
     (disk, suspects, rotation, backups): (Arc<DiskWatch>, Arc<Suspects>, Rotation, Backups),
     sources: &Relaying,
     (jobs, mover): &(Runner, Mover),
+    databases: Databases,
 ) -> Stages {
     Stages {
         rotation,
@@ -396,7 +411,7 @@ fn stages(
         disk,
         suspects,
         sources: sources.statuses().clone(),
-        databases: sources.databases().clone(),
+        databases,
         in_flight: Arc::clone(&flow.in_flight),
         backups,
         spawner: flow.spawner.clone(),

@@ -13,6 +13,7 @@ mod config;
 mod conformance;
 mod consume;
 mod credential;
+mod database;
 mod ddl;
 mod delivery;
 mod demo;

@@ -6,7 +6,11 @@
 
 pub mod connection;
 pub mod connection_string;
+pub mod database;
 pub mod failure;
 pub mod frame;
 pub mod helper;
+pub mod inspect;
 pub mod product;
+pub mod state;
+pub mod store;

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use crate::base::budget::Share;
 use crate::databases::frame::MOST_ROWS_BYTES;
-use crate::databases::{Databases, Lease};
+use crate::databases::database::Lease;
 use crate::sources::Source;
+use crate::sources::database_connection::{Connected, Use, take};
 use crate::sources::database_settings::{DatabaseSettings, Mode};
 use crate::sources::database_stall::Stall;
 use crate::sources::database_state::{Asked, DatabaseState, Position};
@@ -16,7 +17,7 @@ use crate::sources::rows::{ReadRow, ready};
 use crate::sources::shared::{Obstacle, Shared, SourceError, Turn};
 use crate::sources::tables::dialect::Wanted;
 use crate::sources::tables::remote::{MAX_ROWS, RemoteRow, RemoteTable};
-use crate::sources::tables::{Progress, set_identity, trouble};
+use crate::sources::tables::{Progress, set_identity};
 use crate::store::error::Error;
 use crate::store::meta;
 use crate::store::tx::WriteTx;
@@ -38,6 +39,7 @@ const COUNT_EVERY: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(super) struct DatabaseReader {
     table: Option<RemoteTable>,
+    in_use: Option<Use>,
     /// Rows that are stored and not marked yet.
     unmarked: Vec<i64>,
     /// The highest id whose mark was taken back, while a person's wish is carried out.
@@ -91,7 +93,10 @@ impl DatabaseReader {
         source: &Source,
         settings: &DatabaseSettings,
     ) -> Outcome<Turn> {
-        let mut lease = take(&shared.databases, &source.new.tenant, settings)?;
+        if self.table.is_none() {
+            self.in_use = Use::of(&shared.databases, &source.new, settings);
+        }
+        let Connected { product, mut lease } = take(&shared.databases, &source.new.tenant, settings)?;
         let learned = self.table.take();
         if learned.as_ref().is_some_and(|table| table.settings() != settings) {
             // Their ids are those of another table.
@@ -101,8 +106,7 @@ impl DatabaseReader {
             Some(table) => table,
             None => {
                 self.is_checked = false;
-                let product = lease.product();
-                RemoteTable::learn(&mut *lease, product, settings)?
+                RemoteTable::learn(&mut lease, product, settings)?
             }
         };
         let state = DatabaseState::read(source.identity.as_deref());
@@ -139,7 +143,7 @@ impl DatabaseReader {
     /// Claims rows, and reads them.
     fn claim(&mut self, work: &mut Work<'_>, own: &Wanted) -> Outcome<Turn> {
         let name = work.box_name()?;
-        match work.table.claim(&mut *work.lease, &name)? {
+        match work.table.claim(&mut work.lease, &name)? {
             0 => Ok(Turn::Done),
             claimed => {
                 self.read(work, own)?;
@@ -158,7 +162,7 @@ impl DatabaseReader {
         let _share = work.share();
         // Only the first read is marked: rows that crash the process do so in the next start's first read as well.
         let marked = (!self.has_read).then(|| suspects.mark(&item, usize::MAX)).flatten();
-        let rows = work.table.read(&mut *work.lease, wanted)?;
+        let rows = work.table.read(&mut work.lease, wanted)?;
         drop(marked);
         if rows.is_empty() {
             work.behind(0);
@@ -185,9 +189,9 @@ impl DatabaseReader {
     fn read_by_transaction(&mut self, work: &mut Work<'_>) -> Outcome<Turn> {
         let mut position = work.state.position.clone().unwrap_or_default();
         if !self.is_checked {
-            let system = work.table.system(&mut *work.lease)?;
+            let system = work.table.system(&mut work.lease)?;
             let row = match position.row {
-                Some(_) => work.table.one(&mut *work.lease, position.id)?,
+                Some(_) => work.table.one(&mut work.lease, position.id)?,
                 None => None,
             };
             let row = row.map(|row| work.fingerprint(&row, position.row.as_deref())).transpose()?;
@@ -200,12 +204,12 @@ impl DatabaseReader {
         position.system = position.system.or_else(|| self.system.clone());
         let wanted = Wanted::After { tx: position.tx, id: position.id };
         let _share = work.share();
-        let rows = work.table.read(&mut *work.lease, &wanted)?;
+        let rows = work.table.read(&mut work.lease, &wanted)?;
         if rows.is_empty() {
-            let waiting = work.table.waiting(&mut *work.lease, &wanted)?;
+            let waiting = work.table.waiting(&mut work.lease, &wanted)?;
             work.behind(waiting);
             self.has_read = true;
-            return self.stall.look(work.shared, waiting, || work.table.oldest(&mut *work.lease));
+            return self.stall.look(work.shared, waiting, || work.table.oldest(&mut work.lease));
         }
         self.stall = Stall::default();
         let waiting = if is_full(&rows) { self.lag.count(work, &wanted)? } else { count(&rows) };
@@ -231,7 +235,7 @@ impl DatabaseReader {
     /// Marks the rows that are stored.
     fn mark(&mut self, work: &mut Work<'_>) -> Outcome<()> {
         if !self.unmarked.is_empty() {
-            work.table.mark(&mut *work.lease, &self.unmarked)?;
+            work.table.mark(&mut work.lease, &self.unmarked)?;
             self.unmarked.clear();
         }
         Ok(())
@@ -248,7 +252,7 @@ impl DatabaseReader {
                 };
                 let since = since.to_string();
                 let after = self.taken_back_to;
-                match work.table.unmark(&mut *work.lease, &since, own.as_deref(), after)? {
+                match work.table.unmark(&mut work.lease, &since, own.as_deref(), after)? {
                     Some(last) => {
                         self.taken_back_to = last;
                         false
@@ -256,7 +260,7 @@ impl DatabaseReader {
                     None => true,
                 }
             }
-            Asked::Release(name) => work.table.release(&mut *work.lease, name)? < MAX_ROWS,
+            Asked::Release(name) => work.table.release(&mut work.lease, name)? < MAX_ROWS,
         };
         if is_done {
             self.unmarked.clear();
@@ -285,7 +289,7 @@ impl Lag {
         {
             return Ok(rows);
         }
-        let rows = work.table.waiting(&mut *work.lease, wanted)?;
+        let rows = work.table.waiting(&mut work.lease, wanted)?;
         self.counted = Some((now, rows));
         Ok(rows)
     }
@@ -375,17 +379,6 @@ impl Work<'_> {
         }
         Ok(stored)
     }
-}
-
-/// A connection to the database that a source reads.
-pub(super) fn take(
-    databases: &Databases,
-    tenant: &str,
-    settings: &DatabaseSettings,
-) -> Outcome<Lease> {
-    databases
-        .lease(tenant, &settings.database)
-        .map_err(|(product, error)| trouble::of(product, &error))
 }
 
 fn count(rows: &[RemoteRow]) -> u64 {

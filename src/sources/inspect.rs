@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::config::Settings;
-use crate::databases::Databases;
+use crate::databases::database::Databases;
 use crate::model::health::{Check, Level};
 use crate::model::name::DEFAULT_TENANT;
-use crate::sources::database_reader::take;
+use crate::sources::database_connection::{Connected, take};
 use crate::sources::database_settings::{DatabaseSettings, Mode};
 use crate::sources::database_state::Position;
 use crate::sources::folder_reader::{unusable_name, why_not_read};
@@ -63,10 +63,8 @@ pub fn position_now(
         );
     }
     let now = || {
-        let mut lease = take(databases, tenant, settings)?;
-        let product = lease.product();
-        let table = RemoteTable::learn(&mut *lease, product, settings)?;
-        table.system(&mut *lease)
+        let Connected { product, mut lease } = take(databases, tenant, settings)?;
+        RemoteTable::learn(&mut lease, product, settings)?.system(&mut lease)
     };
     let system = now()
         .map_err(|error: SourceError| format!("The database cannot be read: {}.", error.why))?;
@@ -74,17 +72,16 @@ pub fn position_now(
 }
 
 fn of_database(databases: &Databases, tenant: &str, settings: &DatabaseSettings) -> Vec<Check> {
-    let mut lease = match take(databases, tenant, settings) {
-        Ok(lease) => lease,
+    let Connected { product, mut lease } = match take(databases, tenant, settings) {
+        Ok(connected) => connected,
         Err(error) => return vec![check("database", Level::Fail, error.why)],
     };
-    let product = lease.product();
     let mut checks = vec![check(
         "database",
         Level::Ok,
         format!("{} answers; it is {product}", settings.database),
     )];
-    let table = match RemoteTable::learn(&mut *lease, product, settings) {
+    let table = match RemoteTable::learn(&mut lease, product, settings) {
         Ok(table) => table,
         Err(error) => {
             checks.push(check("table", Level::Fail, error.why));
@@ -94,7 +91,7 @@ fn of_database(databases: &Databases, tenant: &str, settings: &DatabaseSettings)
     let fields: Vec<&str> = table.fields().iter().map(|field| field.as_str()).collect();
     let detail = format!("{}; fields: {}", settings.table, fields.join(", "));
     checks.push(check("table", Level::Ok, detail));
-    checks.push(match table.missing_grants(&mut *lease) {
+    checks.push(match table.missing_grants(&mut lease) {
         Ok(missing) if missing.is_empty() => {
             check("grants", Level::Ok, format!("enough for the mode {}", settings.mode))
         }

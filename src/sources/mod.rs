@@ -4,6 +4,7 @@
 //! source. It reads some rows, stores them and the new cursor in one transaction, and waits. [`tables`] has the SQL
 //! for our own tables and for the ERP's.
 
+pub mod database_connection;
 mod database_reader;
 pub mod database_settings;
 mod database_stall;

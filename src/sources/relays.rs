@@ -5,7 +5,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::base::stop::Stop;
-use crate::databases::Databases;
 use crate::model::duty::Duty;
 use crate::pipeline::threads::{Bell, Spawner, join};
 use crate::sources::relay::Relay;
@@ -37,14 +36,12 @@ pub struct Relaying {
     bell: Bell,
     thread: JoinHandle<()>,
     statuses: SourceStatuses,
-    databases: Databases,
 }
 
 impl Relaying {
     /// Starts it.
     pub fn start(shared: Shared, spawner: &Spawner, bell: Bell) -> Result<Self> {
         let (stop, statuses) = (Stop::new(), shared.statuses.clone());
-        let databases = shared.databases.clone();
         let relays = Relays {
             look_at: Duration::ZERO,
             shared,
@@ -54,17 +51,12 @@ impl Relaying {
         };
         let (asked, rang) = (stop.clone(), bell.clone());
         let thread = spawner.spawn("sources", move || relays.run(&asked, &rang))?;
-        Ok(Self { stop, bell, thread, statuses, databases })
+        Ok(Self { stop, bell, thread, statuses })
     }
 
     /// The status of each source.
     pub const fn statuses(&self) -> &SourceStatuses {
         &self.statuses
-    }
-
-    /// The databases that sources read.
-    pub const fn databases(&self) -> &Databases {
-        &self.databases
     }
 
     /// Stops the thread and its relays.

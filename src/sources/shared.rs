@@ -11,7 +11,7 @@ use crate::base::clock::{Clock, Timestamp};
 use crate::base::faults::Faults;
 use crate::base::id::{self, Draw};
 use crate::config::Live;
-use crate::databases::Databases;
+use crate::databases::database::Databases;
 use crate::event_types::EventTypes;
 use crate::model::escalation::{Class, NewEscalation};
 use crate::model::event::NewEvent;

@@ -1,87 +1,68 @@
-//! What real databases say when they refuse.
-use crate::site::{sites, words};
-use oncebox::base::secret::SecretBytes;
+//! What real databases say when they refuse, and what follows. `src/databases/failure/tests.rs` has the whole table.
+
 use oncebox::databases::connection::{Connection, Statement};
-use oncebox::databases::helper::Helper;
+use oncebox::databases::failure::{Class, judge};
+use oncebox::databases::product::Product;
+
+use crate::site::sites;
 
 #[test]
-fn scratch() {
+fn what_a_database_refuses_is_judged_and_has_no_data_of_the_row() {
     for site in sites() {
-        let mut start = site.start();
-        start.connection_string = SecretBytes::new(site.connection_string("wrong").into_bytes());
-        println!("{} password: {}", site.product, words(&Helper::connect(&start).unwrap_err()));
-        let string = site.connection_string("wrong").replace("Port=", "Port=1;X=");
-        start.connection_string = SecretBytes::new(string.into_bytes());
-        println!("{} port: {}", site.product, words(&Helper::connect(&start).unwrap_err()));
-        let string =
-            site.connection_string(crate::site::PASSWORD).replace("Database=", "Database=no");
-        start.connection_string = SecretBytes::new(string.into_bytes());
-        println!("{} database: {}", site.product, words(&Helper::connect(&start).unwrap_err()));
-        let string = site.connection_string("wrong").replace("Unicode", "Unicorn");
-        start.connection_string = SecretBytes::new(string.into_bytes());
-        println!("{} driver: {}", site.product, words(&Helper::connect(&start).unwrap_err()));
-        let mut c = site.connect();
-        c.begin().unwrap();
-        c.run(&Statement::new("CREATE TABLE refuse (id INTEGER PRIMARY KEY, sku VARCHAR(5) NOT NULL UNIQUE, n INTEGER CHECK (n > 0), d DATE)")).unwrap();
-        c.run(&Statement::new("INSERT INTO refuse VALUES (1, 'abc', 1, NULL)")).unwrap();
-        c.commit().unwrap();
-        for sql in [
-            "INSERT INTO refuse VALUES (1, 'abd', 1, NULL)",
-            "INSERT INTO refuse VALUES (2, 'abc', 1, NULL)",
-            "INSERT INTO refuse VALUES (2, NULL, 1, NULL)",
-            "INSERT INTO refuse VALUES (2, 'abcdefg', 1, NULL)",
-            "INSERT INTO refuse VALUES (2, 'abf', -1, NULL)",
-            "INSERT INTO refuse VALUES (2, 'abf', 1, '2020-13-45')",
-            "INSERT INTO refuse VALUES (2, 'abf', 'x''y', NULL)",
-            "INSERT INTO nothere VALUES (1)",
-            "INSERT INTO refuse (nocol) VALUES (1)",
-            "INSERT INTO",
-            "SELECT nofunc(1)",
-            "CALL noproc(1)",
-            "INSERT INTO refuse (id) VALUES (9)",
-            "SELECT ?, ?",
-            "INSERT INTO refuse VALUES (2, 'abf', 99999999999, NULL)",
+        let mut connection = site.connect();
+        connection.begin().unwrap();
+        let table = "CREATE TABLE item (id INTEGER PRIMARY KEY, sku VARCHAR(9) NOT NULL, n INTEGER CHECK (n > 0))";
+        connection.run(&Statement::new(table)).unwrap();
+        connection.run(&Statement::new("INSERT INTO item VALUES (4711, 'secret', 1)")).unwrap();
+        connection.commit().unwrap();
+        let names = |names: [&'static str; 2]| match site.product {
+            Product::Postgresql => names[0],
+            Product::Mariadb | Product::SqlServer => names[1],
+        };
+        for (sql, class, name) in [
+            (
+                "INSERT INTO item VALUES (4711, 'other', 1)",
+                Class::Refused,
+                names(["item_pkey", "PRIMARY"]),
+            ),
+            ("INSERT INTO item VALUES (5, NULL, 4711)", Class::Refused, "sku"),
+            ("INSERT INTO item VALUES (5, 'secret-secret', 4711)", Class::Refused, "too long"),
+            ("INSERT INTO item VALUES (5, 'secret', -4711)", Class::Refused, "item"),
+            ("INSERT INTO item VALUES (5, 'secret', 'secret')", Class::Refused, "integer"),
+            ("INSERT INTO nothere VALUES (4711)", Class::SchemaHold, "nothere"),
+            ("INSERT INTO item (nocolumn) VALUES (4711)", Class::SchemaHold, "nocolumn"),
+            ("INSERT INTO item VALUS (4711)", Class::SchemaHold, "VALUS"),
         ] {
-            c.begin().unwrap();
-            println!(
-                "{} {sql}: {}",
-                site.product,
-                c.run(&Statement::new(sql)).map_or_else(|e| words(&e), |n| format!("ok {n:?}"))
-            );
-            c.roll_back().unwrap();
+            connection.begin().unwrap();
+            let failure = judge(site.product, &connection.run(&Statement::new(sql)).unwrap_err());
+            connection.roll_back().unwrap();
+            assert_eq!(failure.class, class, "{}: {sql}: {failure}", site.product);
+            assert!(failure.words.to_lowercase().contains(&name.to_lowercase()), "{failure}");
+            assert!(!failure.words.contains("secret"), "{failure}");
+            let shows_the_statement = sql.contains("VALUS");
+            assert!(shows_the_statement || !failure.words.contains("4711"), "{failure}");
         }
-        c.begin().unwrap();
-        println!(
-            "{} param: {}",
-            site.product,
-            c.run(
-                &Statement::new("INSERT INTO refuse (id, sku, n) VALUES (5, 'a', ?)")
-                    .with("geheim 'x")
-            )
-            .map_or_else(|e| words(&e), |n| format!("ok {n:?}"))
-        );
-        c.roll_back().unwrap();
-        c.begin().unwrap();
-        println!(
-            "{} param2: {}",
-            site.product,
-            c.run(
-                &Statement::new("INSERT INTO refuse (id, sku, n) VALUES (5, ?, 3)")
-                    .with("geheim 'x")
-            )
-            .map_or_else(|e| words(&e), |n| format!("ok {n:?}"))
-        );
-        c.roll_back().unwrap();
-        c.begin().unwrap();
-        println!(
-            "{} param3: {}",
-            site.product,
-            c.run(
-                &Statement::new("INSERT INTO refuse (id, sku, n) VALUS (5, ?, 3)")
-                    .with("geheim 'x")
-            )
-            .map_or_else(|e| words(&e), |n| format!("ok {n:?}"))
-        );
-        c.roll_back().unwrap();
+    }
+}
+
+#[test]
+fn a_lock_of_another_is_waited_for_a_while_and_then_tried_again() {
+    for site in sites() {
+        let mut first = site.connect();
+        first.begin().unwrap();
+        first.run(&Statement::new("CREATE TABLE locked (id INTEGER PRIMARY KEY)")).unwrap();
+        first.run(&Statement::new("INSERT INTO locked VALUES (1)")).unwrap();
+        first.commit().unwrap();
+        let lock = Statement::new("SELECT id FROM locked FOR UPDATE");
+        first.begin().unwrap();
+        first.rows(&lock, 1).unwrap();
+        let mut second = site.connect();
+        second.begin().unwrap();
+        let failure = judge(site.product, &second.rows(&lock, 1).unwrap_err());
+        assert_eq!(failure.class, Class::Again, "{failure}");
+        second.roll_back().unwrap();
+        first.roll_back().unwrap();
+        second.begin().unwrap();
+        assert_eq!(second.rows(&lock, 1).unwrap(), [[Some("1".to_owned())]]);
     }
 }

@@ -14,6 +14,7 @@
 mod erp;
 mod failures;
 mod marked;
+mod processes;
 #[path = "../rig/mod.rs"]
 mod rig;
 #[path = "../guards/server.rs"]

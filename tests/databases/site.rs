@@ -1,15 +1,20 @@
 //! The databases of these tests: one server of each kind for all of them, and how to connect to it.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use oncebox::base::clock::Clock;
 use oncebox::base::secret::SecretBytes;
+use oncebox::config::databases::DatabaseAt;
 use oncebox::databases::connection::{Error, Statement};
+use oncebox::databases::database::{Database, Databases, Machine};
 use oncebox::databases::helper::{Deadlines, Helper, PROGRAM, Start};
 use oncebox::databases::product::Product;
+use tempfile::TempDir;
 
 use crate::rig;
 use crate::server::{Mariadb, Postgresql};
@@ -123,6 +128,50 @@ impl Site {
             },
             clock: Clock::machine(),
         }
+    }
+
+    /// The settings that lead there, and the file of the password, which goes with the directory.
+    pub(crate) fn settings(&self, password: &str) -> (DatabaseAt, TempDir) {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("password");
+        std::fs::write(&file, format!("{password}\n")).unwrap();
+        std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+        let (driver, database) = match self.product {
+            Product::Postgresql => ("PostgreSQL Unicode", "postgres"),
+            Product::Mariadb | Product::SqlServer => ("MariaDB Unicode", "guards"),
+        };
+        let settings = DatabaseAt {
+            driver: Some(driver.to_owned()),
+            server: Some("127.0.0.1".to_owned()),
+            port: Some(self.port.into()),
+            database: Some(database.to_owned()),
+            user: Some("erp".to_owned()),
+            password_file: Some(file),
+            tls: false,
+            program: Some(self.program.clone()),
+            ..DatabaseAt::default()
+        };
+        (settings, directory)
+    }
+
+    /// The database `erp` of settings.
+    pub(crate) fn database(settings: &DatabaseAt, answer: Duration) -> Arc<Database> {
+        let machine = Machine {
+            clock: Clock::machine(),
+            own_program: None,
+            path: String::new(),
+            deadlines: Deadlines { connect: Duration::from_mins(1), answer },
+        };
+        let all = [("erp".to_owned(), settings.clone())].into();
+        Arc::clone(Databases::of(&all, &machine).get("erp").unwrap())
+    }
+
+    /// A statement that takes a minute.
+    pub(crate) fn minute(&self) -> Statement {
+        Statement::new(match self.product {
+            Product::Postgresql => "SELECT pg_sleep(60)",
+            Product::Mariadb | Product::SqlServer => "SELECT SLEEP(60)",
+        })
     }
 
     /// A connection.

@@ -113,7 +113,7 @@ fn printed(text: &str, form: Form, table: &str) -> String {
 }
 
 /// Accepts a name that needs no quotes in any database.
-fn identifier(text: &str) -> Result<String, String> {
+pub(super) fn identifier(text: &str) -> Result<String, String> {
     let starts = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if starts && plain && text.len() <= MAX_TABLE_BYTES {
