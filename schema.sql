@@ -1105,12 +1105,13 @@ CREATE TABLE sources (
   -- Also the source_system of its events.
   name            TEXT NOT NULL,
   kind            TEXT NOT NULL,
-  -- JSON: the path, and how the file or folder is read.
+  -- JSON: the path or the database, and how it is read.
   settings        TEXT NOT NULL,
   state           TEXT NOT NULL DEFAULT 'ACTIVE',
   -- The last row that was copied; set in the transaction that copies it.
   cursor          INTEGER NOT NULL DEFAULT 0,
-  -- Identifies the file as it was last read, so that a replaced or restored file is noticed.
+  -- JSON. Identifies the file or database as it was last read, so that a replaced or restored one is noticed; for a
+  -- database also what a person asked for that is not done yet.
   identity        TEXT,
   event_count     INTEGER NOT NULL DEFAULT 0,
   last_event_at   INTEGER,
@@ -1125,7 +1126,7 @@ CREATE TABLE sources (
   deleted_at      INTEGER,
   CONSTRAINT source_name_is_1_to_63_of_a_z_0_9_dash
     CHECK (length(name) BETWEEN 1 AND 63 AND name NOT GLOB '*[^a-z0-9-]*'),
-  CONSTRAINT source_kind_is_sqlite_or_drop CHECK (kind IN ('sqlite', 'drop')),
+  CONSTRAINT source_kind_is_known CHECK (kind IN ('sqlite', 'drop', 'database')),
   CONSTRAINT source_settings_is_json CHECK (json_valid(settings)),
   CONSTRAINT source_state_is_known CHECK (state IN ('ACTIVE', 'PAUSED')),
   CONSTRAINT source_fails_with_an_error CHECK ((last_error IS NULL) = (failing_since IS NULL))

@@ -233,8 +233,7 @@ fn prepared(api: &Api, call: &Call) -> Result<(Subscription, OutgoingRequest, Ho
         ));
     }
     // A file that stays would be read by others, and so would a row.
-    let leaves_nothing =
-        matches!(subscription.new.target, Target::Folder(_) | Target::Database(_));
+    let leaves_nothing = matches!(subscription.new.target, Target::Folder(_) | Target::Database(_));
     let can_look = leaves_nothing || matches!(subscription.new.target, Target::Kafka(_));
     let sends = !leaves_nothing && (event_id.is_some() || ping.unwrap_or(!can_look));
     if !sends && !can_look {

@@ -133,7 +133,7 @@ fn folder(api: &Api, tenant: &str, url: &str) -> Result<Folder, Problem> {
 /// Fails with 422 with what the settings lack.
 fn database(api: &Api, tenant: &str, url: &str) -> Result<DatabaseTarget, Problem> {
     let target = DatabaseTarget::parse(url).map_err(unusable)?;
-    match api.databases.of_tenant(target.name(), tenant) {
+    match api.flow.databases.of_tenant(target.name(), tenant) {
         Some(_) => Ok(target),
         None => Err(unusable(not_there(target.name(), tenant))),
     }
@@ -206,6 +206,7 @@ pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
         || !classes.is_empty()
         || event_fields.is_some()
         || new.policy.probe.is_some();
+    let is_confirmed_over_the_api = matches!(new.target, Target::Database(_));
     match &new.target {
         Target::Pull if is_of_requests => {
             let why = "a pull subscription has a lease; timeout, in_flight_max, rate, confirm_within, \
@@ -227,7 +228,7 @@ pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
         Target::Folder(_) | Target::Database(_) | Target::Email(_)
             if new.method != CallMethod::default()
                 || new.policy.probe.is_some()
-                || confirm_within.is_some()
+                || (confirm_within.is_some() && !is_confirmed_over_the_api)
                 || !classes.is_empty()
                 || event_fields.is_some() =>
         {
@@ -239,7 +240,6 @@ pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
         | Target::Kafka(_)
         | Target::Folder(_)
         | Target::Database(_)
-        | Target::Database(_)
         | Target::Email(_)
             if lease.is_some() =>
         {
@@ -250,6 +250,7 @@ pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
         | Target::Http(_)
         | Target::Kafka(_)
         | Target::Folder(_)
+        | Target::Database(_)
         | Target::Email(_) => {}
     }
     if new.is_of_alerts() {
@@ -291,7 +292,9 @@ fn check_order(new: &NewSubscription) -> Result<(), Problem> {
         "external_calls is of requests, and a pull subscription makes none: its consumers have guards for that"
     } else if is_call && matches!(new.target, Target::Kafka(_)) {
         "external_calls is of requests, and a kafka subscription makes none: its consumers have guards for that"
-    } else if is_call && matches!(new.target, Target::Folder(_) | Target::Database(_) | Target::Email(_)) {
+    } else if is_call
+        && matches!(new.target, Target::Folder(_) | Target::Database(_) | Target::Email(_))
+    {
         "external_calls is of HTTP requests: a database has its guard, a file is written once by its name, and a mail has its Message-ID"
     } else if *latest_only && *external_calls == Some(CallKey::Event) {
         "latest_only compares states of an entity: give external_calls entity or custom with it, or none"

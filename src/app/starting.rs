@@ -75,6 +75,7 @@ impl Appliance {
         let auth = Auth::new(store.clone(), clock.clone(), Arc::clone(&hasher));
         let disk = disk_watch(gauge, &settings, &store);
         let (backups, schedule) = backups(&settings.get(), (&store, &clock), &stop);
+        let databases = databases(&settings, &clock);
         let flow = Pipeline::start(PipelineParts {
             store: store.clone(),
             writer_loop,
@@ -89,6 +90,7 @@ impl Appliance {
             disk: Arc::clone(&disk),
             backups: schedule,
             budget: budget.clone(),
+            databases: databases.clone(),
             suspects: Arc::clone(&suspects),
             faults: faults.clone(),
             source_marks,
@@ -98,9 +100,9 @@ impl Appliance {
             stop: stop.clone(),
         })?;
         let common = (&store, &settings, &clock, &draw);
-        let shared = shared(&flow, common, &disk, (&budget, Arc::clone(&suspects), &faults));
+        let safety = (&budget, Arc::clone(&suspects), &faults);
+        let shared = shared(&flow, common, (&disk, &databases), safety);
         let sources = Relaying::start(shared, &flow.spawner, bell)?;
-        let databases = databases(&settings, &clock);
         let workers = workers(&flow, common, (&disk, &faults))?;
         let api = Api::new(ApiParts {
             store,
@@ -213,7 +215,7 @@ fn pause_beyond_limits(
 fn shared(
     flow: &Pipeline,
     (store, settings, clock, draw): (&Store, &Live, &Clock, &Arc<dyn Draw>),
-    disk: &Arc<DiskWatch>,
+    (disk, databases): (&Arc<DiskWatch>, &Databases),
     (budget, suspects, faults): (&Budget, Arc<Suspects>, &Faults),
 ) -> Shared {
     Shared {
@@ -230,6 +232,7 @@ fn shared(
         budget: budget.clone(),
         suspects,
         faults: faults.clone(),
+        databases: databases.clone(),
     }
 }
 

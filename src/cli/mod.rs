@@ -14,6 +14,7 @@ mod conformance;
 mod consume;
 mod credential;
 mod database;
+mod ddl;
 mod delivery;
 mod demo;
 mod doctor;

@@ -141,7 +141,8 @@ fn target(subscription: &Value) -> String {
 /// The body of a creation or a change, with the URL that `--folder` or `--mail-to` stands for.
 fn body_of(call: &Call<'_>) -> Result<Map<String, Value>, Failure> {
     let mut body = call.body()?;
-    for (flag, scheme) in [("folder", "folder:"), ("database", "database:"), ("mail-to", "mailto:")] {
+    for (flag, scheme) in [("folder", "folder:"), ("database", "database:"), ("mail-to", "mailto:")]
+    {
         if call.has(flag) {
             body.insert("url".to_owned(), format!("{scheme}{}", call.text(flag)).into());
         }

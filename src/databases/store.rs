@@ -58,6 +58,8 @@ pub fn needed_for_guard(product: Product) -> Vec<Needed> {
     );
     match product {
         Product::Postgresql | Product::Mariadb => vec![insert],
-        Product::SqlServer => vec![insert, needed("SELECT", "SELECT event_id FROM processed_events WHERE 1 = 0")],
+        Product::SqlServer => {
+            vec![insert, needed("SELECT", "SELECT event_id FROM processed_events WHERE 1 = 0")]
+        }
     }
 }

@@ -19,6 +19,7 @@ use minijinja::Value;
 use percent_encoding::{CONTROLS, utf8_percent_encode};
 use serde::Deserialize;
 
+use crate::model::database_target::Effect;
 use crate::model::delivery::OutgoingRequest;
 use crate::model::event::{OWN_SOURCE, PING};
 use crate::model::format::{Format, TemplateText};
@@ -73,7 +74,9 @@ impl Content {
         let has_effect = template.is_some_and(|it| it.effect.is_some() || it.inbox.is_some());
         let is_by_fields = new.format == Format::CloudeventsBinary;
         let why = match self {
-            Self::Request | Self::Row if has_name => "template.name is of the targets folder and email",
+            Self::Request | Self::Row if has_name => {
+                "template.name is of the targets folder and email"
+            }
             Self::Request | Self::File | Self::Row if has_mail => {
                 "template.subject and template.attach are of the target email"
             }

@@ -95,7 +95,17 @@ impl Template {
     /// Compiles templates; the error says which of them cannot be used, in which line, and why. `is_whole`: the body is a
     /// file or a mail, in which a line end at the end of the template counts.
     pub fn compile(text: &TemplateText, is_whole: bool) -> Result<Self, String> {
-        let TemplateText { body, content_type, headers, escape, name, subject, attach: _ } = text;
+        let TemplateText {
+            body,
+            content_type,
+            headers,
+            escape,
+            name,
+            subject,
+            attach: _,
+            effect: _,
+            inbox: _,
+        } = text;
         let bytes: usize = text.texts().map(String::len).sum();
         if bytes > MAX_TEXT_BYTES || headers.len() > MAX_HEADERS {
             return Err(format!(

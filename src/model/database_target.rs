@@ -19,7 +19,7 @@ impl DatabaseTarget {
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || format!("{text:?} cannot be read: {SHAPE}");
         let name = text.strip_prefix("database:").ok_or_else(wrong)?;
-        Name::new(name).map_err(|_| wrong())?;
+        Name::parse(name).map_err(|_| wrong())?;
         Ok(Self(text.to_owned()))
     }
 
@@ -51,9 +51,11 @@ impl Effect {
         match (effect, inbox) {
             (Some(text), None) => EffectStatement::parse(text).map(Self::Statement),
             (None, Some(table)) => InboxTable::parse(table).map(Self::Inbox),
-            (None, None) => Err("a database needs what is done in it: effect, one statement, or inbox, a \
+            (None, None) => {
+                Err("a database needs what is done in it: effect, one statement, or inbox, a \
                                  table"
-                .to_owned()),
+                    .to_owned())
+            }
             (Some(_), Some(_)) => {
                 Err("a database has either effect or inbox, and not both".to_owned())
             }

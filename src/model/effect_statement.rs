@@ -9,9 +9,8 @@ use crate::base::words::words;
 pub const MAX_CHARACTERS: usize = 16_384;
 
 /// The words that a statement may begin with. What defines tables would end the transaction of `MariaDB`.
-const FIRST_WORDS: [&str; 10] = [
-    "INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE", "WITH", "SELECT", "CALL", "EXEC", "EXECUTE",
-];
+const FIRST_WORDS: [&str; 10] =
+    ["INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE", "WITH", "SELECT", "CALL", "EXEC", "EXECUTE"];
 
 words! {
     /// A value of an event that a statement may use.
@@ -93,8 +92,9 @@ impl Reader<'_> {
                     );
                 }
                 '$' if self.begins_dollar_quote() => {
-                    return Err("the statement has a text between $ signs; put it between '"
-                        .to_owned());
+                    return Err(
+                        "the statement has a text between $ signs; put it between '".to_owned()
+                    );
                 }
                 _ => self.take(next.len_utf8()),
             }
@@ -196,14 +196,34 @@ mod tests {
     fn values_are_bound_and_everything_else_stays_as_it_is() {
         use EffectValue::{AggregateId, Payload, WebhookId};
         let rows: [(&str, &str, &[EffectValue]); 9] = [
-            ("UPDATE a SET n = 1 WHERE id = :aggregate_id", "UPDATE a SET n = 1 WHERE id = ?", &[AggregateId]),
-            ("insert into a values (:webhook_id, :payload::jsonb);\n", "insert into a values (?, ?::jsonb)", &[WebhookId, Payload]),
+            (
+                "UPDATE a SET n = 1 WHERE id = :aggregate_id",
+                "UPDATE a SET n = 1 WHERE id = ?",
+                &[AggregateId],
+            ),
+            (
+                "insert into a values (:webhook_id, :payload::jsonb);\n",
+                "insert into a values (?, ?::jsonb)",
+                &[WebhookId, Payload],
+            ),
             ("SELECT f(:payload,:payload)", "SELECT f(?,?)", &[Payload, Payload]),
-            ("CALL p(':payload', 'it''s', \":payload\", `:payload`)", "CALL p(':payload', 'it''s', \":payload\", `:payload`)", &[]),
-            ("-- :payload\nDELETE FROM a -- ; x\nWHERE b = :payload", "DELETE FROM a  \nWHERE b = ?", &[Payload]),
+            (
+                "CALL p(':payload', 'it''s', \":payload\", `:payload`)",
+                "CALL p(':payload', 'it''s', \":payload\", `:payload`)",
+                &[],
+            ),
+            (
+                "-- :payload\nDELETE FROM a -- ; x\nWHERE b = :payload",
+                "DELETE FROM a  \nWHERE b = ?",
+                &[Payload],
+            ),
             ("/* what? ; */ EXEC p :payload", "EXEC p ?", &[Payload]),
             ("UPDATE a SET b = c[1:2], d = '10:30'", "UPDATE a SET b = c[1:2], d = '10:30'", &[]),
-            ("WITH x AS (SELECT 'Größe €') INSERT INTO a SELECT * FROM x;  -- end", "WITH x AS (SELECT 'Größe €') INSERT INTO a SELECT * FROM x", &[]),
+            (
+                "WITH x AS (SELECT 'Größe €') INSERT INTO a SELECT * FROM x;  -- end",
+                "WITH x AS (SELECT 'Größe €') INSERT INTO a SELECT * FROM x",
+                &[],
+            ),
             ("SELECT cost $ 1", "SELECT cost $ 1", &[]),
         ];
         for (text, sql, values) in rows {

@@ -113,8 +113,7 @@ impl Target {
     pub const KINDS: [&str; 7] =
         ["http", "kafka", "folder", "database", "pull", "email", "command"];
     /// The kinds that a person may choose.
-    pub const CHOSEN_KINDS: [&str; 6] =
-        ["http", "kafka", "folder", "database", "email", "pull"];
+    pub const CHOSEN_KINDS: [&str; 6] = ["http", "kafka", "folder", "database", "email", "pull"];
 
     /// The word for its kind in SQL and API.
     pub const fn kind(&self) -> &'static str {

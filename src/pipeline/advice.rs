@@ -96,7 +96,9 @@ fn of_database(code: &str) -> Option<&'static str> {
         "database_not_permitted" => {
             "Run the GRANT lines that `oncebox database test NAME` prints, or correct user and password."
         }
-        "database_refused" => "Correct the event or the statement: the database will refuse this row again.",
+        "database_refused" => {
+            "Correct the event or the statement: the database will refuse this row again."
+        }
         _ => return None,
     })
 }

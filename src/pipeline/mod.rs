@@ -51,12 +51,12 @@ use parking_lot::Mutex;
 
 use crate::backup::schedule::Schedule;
 use crate::base::budget::Budget;
-use crate::databases::database::Databases;
 use crate::base::clock::Clock;
 use crate::base::faults::Faults;
 use crate::base::id::Draw;
 use crate::base::stop::Stop;
 use crate::config::Live;
+use crate::databases::database::Databases;
 use crate::event_types::EventTypes;
 use crate::http::client::{self, Call};
 use crate::keys::subject::Pseudonyms;

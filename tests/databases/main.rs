@@ -11,7 +11,9 @@
     reason = "tests fail by panicking and own their processes"
 )]
 
+mod erp;
 mod failures;
+mod marked;
 mod processes;
 #[path = "../rig/mod.rs"]
 mod rig;
@@ -19,3 +21,5 @@ mod rig;
 mod server;
 mod site;
 mod transactions;
+
+use rig::process;

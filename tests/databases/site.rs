@@ -88,7 +88,7 @@ pub(crate) fn program() -> Option<PathBuf> {
     program.is_file().then_some(program)
 }
 
-fn has_driver(name: &str) -> bool {
+pub(crate) fn has_driver(name: &str) -> bool {
     let known = Command::new("odbcinst").args(["-q", "-d", "-n", name]).output();
     known.is_ok_and(|known| known.status.success())
 }

@@ -125,6 +125,8 @@ fn free_port() -> u16 {
 pub(crate) struct Postgresql {
     running: Running,
     home: Home,
+    server: PathBuf,
+    arguments: Vec<String>,
     psql: PathBuf,
     /// Asks for passwords, which the socket does not.
     pub(crate) port: u16,
@@ -145,11 +147,29 @@ impl Postgresql {
         let port = free_port();
         let listens = format!("--port={port}");
         let places = ["-D", data, "-k", &socket, "-c", "listen_addresses=127.0.0.1", &listens];
-        let running = home.start(&postgres, &[places.as_slice(), &["-c", "fsync=off"]].concat());
-        let server = Self { running, home, psql, port };
-        let ask = format!("{} >/dev/null 2>&1", server.psql("-c 'SELECT 1'"));
-        server.home.wait(|| Command::new("sh").args(["-c", &ask]).status().unwrap().success());
+        let arguments = [places.as_slice(), &["-c", "fsync=off"]].concat();
+        let running = home.start(&postgres, &arguments);
+        let arguments = arguments.into_iter().map(str::to_owned).collect();
+        let server = Self { running, home, server: postgres, arguments, psql, port };
+        server.wait();
         Some(server)
+    }
+
+    fn wait(&self) {
+        let ask = format!("{} >/dev/null 2>&1", self.psql("-c 'SELECT 1'"));
+        self.home.wait(|| Command::new("sh").args(["-c", &ask]).status().unwrap().success());
+    }
+
+    /// Ends it, and its sessions with it.
+    pub(crate) fn stop(&mut self) {
+        self.running.stop("-INT");
+    }
+
+    /// Starts it over its directory.
+    pub(crate) fn start_again(&mut self) {
+        let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
+        self.running = self.home.start(&self.server, &arguments);
+        self.wait();
     }
 
     /// It runs until this process ends.
@@ -184,6 +204,8 @@ impl Drop for Postgresql {
 pub(crate) struct Mariadb {
     running: Running,
     home: Home,
+    server: PathBuf,
+    arguments: Vec<String>,
     client: PathBuf,
     /// Of this machine alone.
     pub(crate) port: u16,
@@ -205,14 +227,30 @@ impl Mariadb {
         let listens = format!("--port={port}");
         let places = ["--no-defaults", &data, &socket, "--bind-address=127.0.0.1", &listens];
         let small = ["--innodb-buffer-pool-size=16M"];
-        let running = home.start(&mariadbd, &[places.as_slice(), &small].concat());
-        let server = Self { running, home, client, port };
-        let ask = format!(
-            "{} >/dev/null 2>&1",
-            server.client("-e 'CREATE DATABASE guards'").replace("-D guards ", "")
-        );
-        server.home.wait(|| Command::new("sh").args(["-c", &ask]).status().unwrap().success());
+        let arguments = [places.as_slice(), &small].concat();
+        let running = home.start(&mariadbd, &arguments);
+        let arguments = arguments.into_iter().map(str::to_owned).collect();
+        let server = Self { running, home, server: mariadbd, arguments, client, port };
+        server.wait("CREATE DATABASE guards");
         Some(server)
+    }
+
+    fn wait(&self, sql: &str) {
+        let client = self.client(&format!("-e '{sql}'")).replace("-D guards ", "");
+        let ask = format!("{client} >/dev/null 2>&1");
+        self.home.wait(|| Command::new("sh").args(["-c", &ask]).status().unwrap().success());
+    }
+
+    /// Ends it, and its sessions with it.
+    pub(crate) fn stop(&mut self) {
+        self.running.stop("-TERM");
+    }
+
+    /// Starts it over its directory.
+    pub(crate) fn start_again(&mut self) {
+        let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
+        self.running = self.home.start(&self.server, &arguments);
+        self.wait("SELECT 1");
     }
 
     /// It runs until this process ends.

@@ -66,7 +66,7 @@ impl Database {
             Effect::Statement(statement) => statements::effect(statement, &values),
             Effect::Inbox(table) => statements::inbox_row(product, table, &values),
         };
-        let work = Work { group: new.name.clone(), webhook_id: values.webhook_id, effect };
+        let work = Work { group: new.name.to_string(), webhook_id: values.webhook_id, effect };
         Ok(Ready { database: Arc::clone(database), work })
     }
 }
@@ -111,10 +111,15 @@ pub fn not_there(name: &str, tenant: &str) -> String {
 fn values(parcel: &Parcel<'_>, product: Product) -> Result<EventValues, String> {
     let outgoing = parcel.outgoing;
     let payload = String::from_utf8(outgoing.payload.clone()).map_err(|error| {
-        format!("the payload is no text: not UTF-8 from byte {} on", error.utf8_error().valid_up_to())
+        format!(
+            "the payload is no text: not UTF-8 from byte {} on",
+            error.utf8_error().valid_up_to()
+        )
     })?;
     if payload.contains('\0') {
-        return Err("the payload has the character NUL, which databases do not take in a text".to_owned());
+        return Err(
+            "the payload has the character NUL, which databases do not take in a text".to_owned()
+        );
     }
     let at = outgoing.occurred_at.unwrap_or(outgoing.accepted_at);
     Ok(EventValues {
@@ -196,12 +201,7 @@ fn failed(failure: &Failure) -> Outcome {
         Class::Again => (AttemptClass::Transient, false, "database_busy"),
         Class::Unknown => (AttemptClass::Transient, false, "database_failed"),
     };
-    Outcome::Unacknowledged {
-        class,
-        is_away,
-        code: code.to_owned(),
-        reason: failure.words.clone(),
-    }
+    Outcome::Unacknowledged { class, is_away, code: code.to_owned(), reason: failure.words.clone() }
 }
 
 #[cfg(test)]
