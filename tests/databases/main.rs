@@ -17,5 +17,6 @@ mod processes;
 mod rig;
 #[path = "../guards/server.rs"]
 mod server;
+mod service;
 mod site;
 mod transactions;
