@@ -15,8 +15,8 @@ use crate::model::name::Name;
 use crate::sources::database_settings::{DatabaseSettings, Mode};
 use crate::sources::database_state::{Asked, DatabaseState};
 use crate::sources::{
-    MAX_SILENCE, NewSource, SILENCE_LEAST, Settings, Source, SourceStatus, State, database_connection, inspect,
-    permitted, tables,
+    MAX_SILENCE, NewSource, SILENCE_LEAST, Settings, Source, SourceStatus, State,
+    database_connection, inspect, permitted, tables,
 };
 use crate::store::{escalations, meta};
 

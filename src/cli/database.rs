@@ -1,7 +1,7 @@
 //! `oncebox database`: databases of others, such as an ERP's own: those of the settings.
 
-use crate::cli::prelude::*;
 use crate::cli::ddl::identifier;
+use crate::cli::prelude::*;
 use crate::cli::verb::offline;
 use crate::databases::product::Product;
 use crate::databases::store;

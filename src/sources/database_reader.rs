@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use crate::base::budget::Share;
-use crate::databases::frame::MOST_ROWS_BYTES;
 use crate::databases::database::Lease;
+use crate::databases::frame::MOST_ROWS_BYTES;
 use crate::sources::Source;
 use crate::sources::database_connection::{Connected, Use, take};
 use crate::sources::database_settings::{DatabaseSettings, Mode};
@@ -96,7 +96,8 @@ impl DatabaseReader {
         if self.table.is_none() {
             self.in_use = Use::of(&shared.databases, &source.new, settings);
         }
-        let Connected { product, mut lease } = take(&shared.databases, &source.new.tenant, settings)?;
+        let Connected { product, mut lease } =
+            take(&shared.databases, &source.new.tenant, settings)?;
         let learned = self.table.take();
         if learned.as_ref().is_some_and(|table| table.settings() != settings) {
             // Their ids are those of another table.

@@ -40,7 +40,7 @@ pub(crate) fn erps(mode: &str) -> Vec<Erp> {
 impl Erp {
     fn start(product: Product, mode: &str) -> Option<Self> {
         let lacks = |what: &str| {
-            crate::rig::skipped(&format!("needs {what}"));
+            skipped(&format!("needs {what}"));
             None
         };
         if program().is_none() {
@@ -209,15 +209,15 @@ pub(crate) fn oncebox(home: &Path, arguments: &[&str]) -> String {
 #[track_caller]
 pub(crate) fn add(process: &Process, mode: &str) {
     let settings = json!({ "database": "erp", "mode": mode });
-    process.post(
-        "/v1/sources",
-        &json!({ "name": "erp", "kind": "database", "settings": settings }),
-    );
+    process
+        .post("/v1/sources", &json!({ "name": "erp", "kind": "database", "settings": settings }));
 }
 
 /// An INSERT of a fact.
 pub(crate) fn fact(name: &str) -> String {
-    format!("INSERT INTO outbox (event_type, payload) VALUES ('fact', '{{\"name\":\"{name}\"}}');\n")
+    format!(
+        "INSERT INTO outbox (event_type, payload) VALUES ('fact', '{{\"name\":\"{name}\"}}');\n"
+    )
 }
 
 /// The facts that a service has stored, each as often as it is stored.
@@ -253,7 +253,11 @@ pub(crate) fn trouble(process: &Process, words: &str) -> String {
 
 /// Four programs that write facts at the same time; a quarter of their transactions is rolled back, and some stay open
 /// for a while, so that rows are committed in another order than their ids. Returns the names of the committed facts.
-pub(crate) fn write_beside<T>(erp: &Erp, rounds: usize, meanwhile: impl FnOnce() -> T) -> (BTreeSet<String>, T) {
+pub(crate) fn write_beside<T>(
+    erp: &Erp,
+    rounds: usize,
+    meanwhile: impl FnOnce() -> T,
+) -> (BTreeSet<String>, T) {
     let committed = Mutex::new(BTreeSet::new());
     let done = thread::scope(|scope| {
         for writer in 0..4 {
