@@ -40,7 +40,7 @@ pub(crate) fn erps(mode: &str) -> Vec<Erp> {
 impl Erp {
     fn start(product: Product, mode: &str) -> Option<Self> {
         let lacks = |what: &str| {
-            crate::rig::skipped(&format!("needs {what}"));
+            skipped(&format!("needs {what}"));
             None
         };
         if program().is_none() {

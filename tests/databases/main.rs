@@ -11,6 +11,8 @@
     reason = "tests fail by panicking and own their processes"
 )]
 
+mod by_transaction;
+mod claimed;
 mod erp;
 mod failures;
 mod marked;

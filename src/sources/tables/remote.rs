@@ -13,7 +13,7 @@ use crate::sources::tables::trouble::{self, refused_row};
 
 /// Rows of one read.
 pub(in crate::sources) const MAX_ROWS: usize = 500;
-/// Larger payloads are not read: a value of a connection has a limit.
+/// Larger payloads are not read: a connection gives no longer value (`frame::MOST_VALUE_LETTERS`).
 const MAX_PAYLOAD: u32 = 8 << 20;
 /// Columns that a table may have.
 const MAX_COLUMNS: usize = 4_096;
