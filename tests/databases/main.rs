@@ -13,6 +13,7 @@
 
 mod by_transaction;
 mod claimed;
+mod effects;
 mod erp;
 mod failures;
 mod marked;
