@@ -126,8 +126,9 @@ CREATE TABLE subscriptions (
   source          TEXT NOT NULL DEFAULT 'outbox',
   -- JSON array of event-type patterns.
   event_types     TEXT NOT NULL,
-  -- 'http': we send to `url`. 'kafka': we write to the topic of `url`. 'pull': consumers ask for what is due, and `url`
-  -- is ''. 'email' and 'command' are of alert channels: `url` is mailto: with the addresses, or command: with the name of a command in the settings.
+  -- 'http': we send to `url`. 'kafka': we write to the topic of `url`. 'folder': we write a file into the folder of `url`,
+  -- folder: with its path. 'pull': consumers ask for what is due, and `url` is ''. 'email': `url` is mailto: with the
+  -- addresses. 'command' is of alert channels: `url` is command: with the name of a command in the settings.
   target_kind     TEXT NOT NULL DEFAULT 'http',
   url             TEXT NOT NULL,
   method          TEXT NOT NULL DEFAULT 'POST',
@@ -171,7 +172,7 @@ CREATE TABLE subscriptions (
   CONSTRAINT subscription_event_types_is_json CHECK (json_valid(event_types)),
   CONSTRAINT subscription_headers_is_json CHECK (json_valid(headers)),
   CONSTRAINT subscription_policy_is_json CHECK (json_valid(policy)),
-  CONSTRAINT subscription_target_kind_is_known CHECK (target_kind IN ('http', 'kafka', 'pull', 'email', 'command')),
+  CONSTRAINT subscription_target_kind_is_known CHECK (target_kind IN ('http', 'kafka', 'folder', 'pull', 'email', 'command')),
   CONSTRAINT subscription_url_is_empty_with_pull CHECK ((target_kind = 'pull') = (url = '')),
   CONSTRAINT subscription_method_is_post_put_or_patch CHECK (method IN ('POST', 'PUT', 'PATCH')),
   CONSTRAINT subscription_ordering_is_none_key_or_strict CHECK (ordering IN ('none', 'key', 'strict')),

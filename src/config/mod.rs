@@ -8,6 +8,7 @@ mod environment;
 mod file;
 mod forms;
 pub mod pages;
+mod permitted;
 mod problem;
 pub mod settings;
 
@@ -21,6 +22,7 @@ pub use environment::{CREDENTIALS, Environment, environment, own_variables};
 pub use forms::Given;
 #[cfg(any(test, feature = "internals"))]
 pub use forms::ProxyUrl;
+pub use permitted::permitted;
 pub use problem::{Origin, Problem, SettingsError};
 #[cfg(any(test, feature = "internals"))]
 pub use settings::KEY_FILE;

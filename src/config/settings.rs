@@ -284,8 +284,8 @@ settings! {
     }
     sources: Sources, "Sources of events other than the API." {
         tenants_directory: Option<PathBuf> = None, Maybe(Path), Reload,
-            "Holds one directory per tenant other than default, for its sources. Those of default may be anywhere but in the data directory.",
-            unset "these tenants can have no sources", "\"/srv/tenants\"";
+            "Holds one directory per tenant other than default, for its sources and the folders that it writes to. Those of default may be anywhere but in the data directory.",
+            unset "these tenants can have no sources and no folders", "\"/srv/tenants\"";
     }
     events: Events, "Events that are published." {
         unregistered: Unregistered = Unregistered::Accept, Word(Unregistered::WORDS), Reload,

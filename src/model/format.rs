@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::base::schema::{AnyValue, Ascii, values};
-use crate::base::words::words;
+use crate::base::words::{self, words};
 use crate::model::json::Json;
 use crate::model::json_path::Path;
 
@@ -188,9 +188,23 @@ impl Serialize for Filter {
 /// Header fields that a subscription may add.
 pub const MAX_HEADERS: usize = 32;
 
+words! {
+    /// For which kind of text a template escapes the values that it writes.
+    pub enum Escape as "Escape" {
+        /// Each value is written as JSON, texts in quotes.
+        Json = "json",
+        /// A text that a reader of CSV would misread is put in quotes; null is empty.
+        Csv = "csv",
+        /// `&`, `<`, `>` and quotes are written as entities; null is empty.
+        Xml = "xml",
+    }
+}
+
 values! {
     /// A template, in the language of Jinja.
     TemplateSource = { "type": "string", "maxLength": 32768 }
+    /// A template of one line, in the language of Jinja.
+    LineTemplate = { "type": "string", "minLength": 1, "maxLength": 1024 }
     /// Templates of header fields by their names.
     TemplateHeaders = {
         "type": "object", "maxProperties": MAX_HEADERS,
@@ -217,6 +231,33 @@ pub struct TemplateText {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(with = "TemplateHeaders")]
     pub headers: BTreeMap<String, String>,
+    /// For which kind of text the values in the body are escaped; nothing is, if absent.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "words::optional"
+    )]
+    #[schemars(with = "Option<Escape>")]
+    pub escape: Option<Escape>,
+    /// Of a `folder`: the name of an event's file, which must have `id` or `webhook_id`. Of `email`: the name of the
+    /// attachment. If absent, the `webhook_id` with an ending by media type.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<LineTemplate>")]
+    pub name: Option<String>,
+    /// Of `email`: the subject; the event's type and aggregate, if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<LineTemplate>")]
+    pub subject: Option<String>,
+    /// Of `email`: whether the event's payload is attached.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub attach: bool,
+}
+
+impl TemplateText {
+    /// All texts in the language of Jinja.
+    pub fn texts(&self) -> impl Iterator<Item = &String> {
+        self.body.iter().chain(&self.name).chain(&self.subject).chain(self.headers.values())
+    }
 }
 
 #[cfg(test)]

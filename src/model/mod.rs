@@ -14,6 +14,7 @@ pub mod escalation;
 pub mod event;
 pub mod external_call;
 pub mod failure;
+pub mod folder;
 pub mod form_body;
 pub mod format;
 pub mod forward_proxy;

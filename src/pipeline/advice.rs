@@ -41,6 +41,9 @@ pub(super) fn advice(outcome: &Outcome, step: StepName) -> &'static str {
             "If the target belongs there, add its network to delivery.allow in the settings and reload the service."
         }
         Outcome::Postponed { .. } => "Wait until then, or raise the limit that the reason names.",
+        Outcome::Unacknowledged { code, .. } if of_folder(code).is_some() => {
+            of_folder(code).unwrap_or_default()
+        }
         Outcome::Unacknowledged { is_away: true, .. } => {
             "No broker answers: start the cluster, or correct its brokers in kafka.clusters."
         }
@@ -51,7 +54,7 @@ pub(super) fn advice(outcome: &Outcome, step: StepName) -> &'static str {
             "Ask who runs the cluster: the topic has to be there, and the user needs the right to write to it."
         }
         Outcome::Accepted { .. } | Outcome::Refused { .. } => {
-            "E-mail and commands belong to alert channels: correct the channel, or [smtp] in the settings."
+            "Correct what the reason names: the file in the way, the addresses, or [smtp] in the settings."
         }
         Outcome::Unbuildable { .. } => {
             "Correct what the reason names: the URL's placeholders, a header field, the template or the credential."
@@ -60,6 +63,22 @@ pub(super) fn advice(outcome: &Outcome, step: StepName) -> &'static str {
             "Correct the client, its secret, the scope or the token endpoint: oncebox credential set."
         }
     }
+}
+
+/// What to change about a folder, by the word of its failure.
+fn of_folder(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "away" => "Make the folder, or mount its share again; deliveries go on by themselves.",
+        "full" => {
+            "Make room on the disk of the folder, or raise the quota; deliveries go on by themselves."
+        }
+        "not_writable" => {
+            "Give the service's user the right to write to the folder; under systemd, add ReadWritePaths to the unit."
+        }
+        "not_permitted" => "Correct the path, or sources.tenants_directory in the settings.",
+        "timeout" => "Look whether the share of the folder answers: ls FOLDER.",
+        _ => return None,
+    })
 }
 
 fn of_cause(cause: Cause, step: StepName, reason: &str) -> &'static str {

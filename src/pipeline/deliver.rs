@@ -11,8 +11,8 @@ use ring::digest::{SHA256, digest};
 use crate::base::budget::Budget;
 use crate::base::faults::{Faults, Step};
 use crate::base::headers::{CONFIRM_URL, CUSTOM_DATA};
-use crate::formats::add_headers;
 use crate::formats::filter::{self, Payload};
+use crate::formats::{FILE_NAME, add_headers};
 use crate::http::client::{Call, Sender};
 use crate::http::trace::Trace;
 use crate::keys::ConfirmTokens;
@@ -67,6 +67,10 @@ const PARCEL_FACTOR: usize = 2;
 const MAX_KEY_CHARS: usize = 255;
 /// The method of an attempt that writes to a topic.
 const PRODUCE: &str = "PRODUCE";
+/// The method of an attempt that writes a file.
+const WRITE: &str = "WRITE";
+/// The method of an attempt that sends a mail.
+const MAIL: &str = "MAIL";
 /// Why a delivery of a pull subscription is not sent.
 const PULLED: &str = "its consumers fetch its events";
 /// Why an attempt of a new target ended early.
@@ -584,7 +588,8 @@ impl Deliver {
             return Outcome::Unreachable { cause: Cause::NoConnection, reason };
         }
         let access = &destination.access;
-        let parcel = Parcel { subscription, outgoing, call, access, echo, at, trace };
+        let rendered = &request.rendered;
+        let parcel = Parcel { subscription, outgoing, rendered, call, access, echo, at, trace };
         let outcome = match trace {
             Some(trace) if !trace.sends() => target.look(&parcel),
             _ => target.send(&parcel),
@@ -624,6 +629,14 @@ impl Deliver {
                 method = PRODUCE;
                 format!("kafka://{}/{}", topic.cluster(), topic.fill(value)?)
             }
+            Target::Folder(_) => {
+                method = WRITE;
+                String::new()
+            }
+            Target::Email(url) if !new.is_of_alerts() => {
+                method = MAIL;
+                url.clone()
+            }
             Target::Email(url) | Target::Command(url) => {
                 return Ok(Request { url: url.clone(), timeout, ..Request::default() });
             }
@@ -633,6 +646,21 @@ impl Deliver {
         self.draw.fill_open(&mut span);
         let span = data_encoding::HEXLOWER.encode(&span);
         let rendered = render(&self.privacy, outgoing, destination)?;
+        let body_sha256 = sha256(&outgoing.payload);
+        if method == WRITE || method == MAIL {
+            let name = rendered.iter().find(|(field, _)| field == FILE_NAME);
+            let file = |(_, name): &(String, String)| format!("{}/{name}", new.target.url());
+            let url = if method == WRITE { name.map(file).unwrap_or(url) } else { url };
+            return Ok(Request {
+                method,
+                timeout,
+                url,
+                rendered,
+                body_sha256,
+                span,
+                ..Request::default()
+            });
+        }
         let mut headers = destination.headers(outgoing, at, &span);
         // A record without an envelope is a CloudEvent all the same.
         if matches!((&new.target, new.format), (Target::Kafka(_), Format::Raw)) {
@@ -642,7 +670,6 @@ impl Deliver {
         let key_id = destination.access.key_id().to_owned();
         let confirm_url = confirmations::url(&self.confirm_tokens, destination, outgoing);
         headers.extend(confirm_url.map(|url| (CONFIRM_URL.to_owned(), url)));
-        let body_sha256 = sha256(&outgoing.payload);
         let type_field = outgoing.type_field.clone();
         let request = Request { method, timeout, type_field, ..Request::default() };
         Ok(Request { url, headers, rendered, body_sha256, key_id, span, ..request })

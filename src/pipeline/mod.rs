@@ -497,6 +497,7 @@ impl Parts {
                 Arc::clone(&self.key),
                 self.settings.clone(),
                 Arc::clone(&self.sender),
+                self.faults.clone(),
             ),
             budget: self.budget.clone(),
             suspects: Arc::clone(&self.suspects),

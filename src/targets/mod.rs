@@ -5,6 +5,7 @@
 
 pub mod command;
 pub mod email;
+pub mod folder;
 pub mod http;
 pub mod kafka;
 pub mod parcel;
@@ -12,6 +13,7 @@ pub mod parcel;
 use std::sync::Arc;
 
 use crate::base::clock::Clock;
+use crate::base::faults::Faults;
 use crate::config::Live;
 use crate::http::client::Sender;
 use crate::keys::Keyring;
@@ -19,6 +21,7 @@ use crate::model::subscription::Target;
 use crate::store::Store;
 use crate::targets::command::Command;
 use crate::targets::email::Email;
+use crate::targets::folder::Folder;
 use crate::targets::http::Http;
 use crate::targets::kafka::Kafka;
 use crate::targets::parcel::Sends;
@@ -28,6 +31,7 @@ use crate::targets::parcel::Sends;
 pub struct Targets {
     http: Arc<Http>,
     kafka: Arc<Kafka>,
+    folder: Arc<Folder>,
     email: Arc<Email>,
     command: Arc<Command>,
 }
@@ -45,8 +49,10 @@ impl Targets {
         key: Arc<Keyring>,
         settings: Live,
         sender: Arc<dyn Sender>,
+        faults: Faults,
     ) -> Self {
         Self {
+            folder: Arc::new(Folder::new(settings.clone(), clock.clone(), faults)),
             kafka: Arc::new(Kafka::new(settings.clone(), clock.clone(), Arc::clone(&sender))),
             email: Arc::new(Email {
                 store: store.clone(),
@@ -63,6 +69,7 @@ impl Targets {
         match target {
             Target::Http(_) => Some(&*self.http),
             Target::Kafka(_) => Some(&*self.kafka),
+            Target::Folder(_) => Some(&*self.folder),
             Target::Email(_) => Some(&*self.email),
             Target::Command(_) => Some(&*self.command),
             Target::Pull => None,

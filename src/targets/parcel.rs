@@ -16,6 +16,8 @@ pub struct Parcel<'a> {
     pub subscription: &'a Subscription,
     /// What is sent: its payload is the body.
     pub outgoing: &'a OutgoingRequest,
+    /// The name of its file and the subject of its mail, where it has them (`formats::FILE_NAME`, `formats::SUBJECT`).
+    pub rendered: &'a [(String, String)],
     /// Where it goes, with which header fields, and how long that may take.
     pub call: Call<'a>,
     /// How the subscription proves who it is.

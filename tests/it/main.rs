@@ -49,6 +49,7 @@ mod event_types;
 mod failures;
 mod fairness;
 mod families;
+mod folders;
 mod foreign_programs;
 mod formats;
 mod fresh;
