@@ -1,4 +1,5 @@
--- From version 16 to 17: subscriptions whose events are written to files of a folder.
+-- From version 16 to 17: subscriptions whose events are written to files of a folder, or sent as
+-- mails.
 
 CREATE TABLE subscriptions_17 (
   seq             INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -80,3 +81,5 @@ BEGIN
      SET updated_at = CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER)
    WHERE seq = NEW.seq;
 END;
+
+ALTER TABLE tenants ADD COLUMN event_mail_count INTEGER NOT NULL DEFAULT 0;
