@@ -1030,11 +1030,13 @@ CREATE TABLE tenants (
   -- The privacy policy for published events: 'allow', or JSON with rules (docs/privacy.md).
   pii          TEXT NOT NULL DEFAULT 'allow'
                CONSTRAINT tenant_pii_is_allow_or_json CHECK (pii = 'allow' OR json_valid(pii)),
-  -- The last day (UTC, since 1970) on which e-mails of alerts were sent, and how many.
+  -- The last day (UTC, since 1970) on which e-mails were sent, and how many of alerts.
   mail_day     INTEGER NOT NULL DEFAULT 0,
   mail_count   INTEGER NOT NULL DEFAULT 0,
   -- 1: somebody has stated its policy. 0: it is the default.
   pii_stated   INTEGER NOT NULL DEFAULT 0,
+  -- How many e-mails of events were sent on `mail_day`.
+  event_mail_count INTEGER NOT NULL DEFAULT 0,
   CONSTRAINT tenant_name_is_1_to_63_of_a_z_0_9_dash
     CHECK (length(name) BETWEEN 1 AND 63 AND name NOT GLOB '*[^a-z0-9-]*')
 ) STRICT;

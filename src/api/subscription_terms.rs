@@ -32,7 +32,7 @@ pub(super) fn target(
     kind: Option<&str>,
     url: Option<&str>,
 ) -> Result<Target, Problem> {
-    match (kind.unwrap_or(kind_of(url.unwrap_or_default())), url) {
+    match (kind.unwrap_or_else(|| kind_of(url.unwrap_or_default())), url) {
         ("http", Some(url)) => address(api, url).map(Target::Http),
         ("kafka", Some(url)) => topic(api, url).map(Target::Kafka),
         ("folder", Some(url)) => folder(api, tenant, url).map(Target::Folder),

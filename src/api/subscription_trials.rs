@@ -61,7 +61,7 @@ fn has_event(body: &[u8]) -> bool {
 #[expect(dead_code, reason = "describes two kinds of answers")]
 pub(super) enum OrTrial<T> {
     Subscription(T),
-    Trial(Trial<'static>),
+    Trial(Box<Trial<'static>>),
 }
 
 /// Shows what a subscription would send of an event or a webhook event.

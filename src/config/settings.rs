@@ -346,11 +346,11 @@ settings! {
         commands: BTreeMap<String, Vec<String>> = BTreeMap::new(), Commands, Reload,
             "Commands that alert channels may name, each a program and its arguments. The alert is on stdin as JSON.";
         allowed_domains: Vec<String> = Vec::new(), Domains, Reload,
-            "Domains to which e-mail channels may send, without their subdomains. Empty: any.";
+            "Domains to which e-mail may go, of channels and of subscriptions, without their subdomains. Empty: any.";
         emails_per_day_max: u32 = 200, MANY, Reload,
-            "E-mails of each tenant in a day (UTC). A quarter of them, at least one, is kept for critical escalations. What is over it waits for the next day.";
+            "E-mails of alerts of each tenant in a day (UTC). A quarter of them, at least one, is kept for critical escalations. What is over it waits for the next day.";
     }
-    smtp: Smtp, "The mail server for alerts." {
+    smtp: Smtp, "The mail server for alerts, and for subscriptions that send mails (docs/files.md)." {
         host: Option<String> = None, Maybe(Text), Reload,
             "Its name. Its certificate must be for that name.",
             unset "none: no e-mail", "\"mail.example.com\"";
@@ -370,6 +370,8 @@ settings! {
             unset "oncebox@ and the host", "\"Oncebox <alerts@example.com>\"";
         timeout: Duration = Duration::from_secs(20), TIMEOUT, Reload,
             "Time to connect, and for each answer. A mail may take four times as long.";
+        event_mails_per_day_max: u32 = 1_000, MANY, Reload,
+            "E-mails of events of each tenant in a day (UTC). They count apart from those of alerts. What is over it waits for the next day.";
     }
     kafka: Kafka, "Clusters of Kafka or Redpanda, for subscriptions with the target kafka (docs/kafka.md)." {
         clusters: BTreeMap<String, Vec<String>> = BTreeMap::new(), Clusters, Reload,

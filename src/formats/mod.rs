@@ -149,12 +149,20 @@ impl Formats {
         }
         let is_whole = content != Content::Request;
         let compiled = template.as_ref().map(|text| Template::compile(text, is_whole)).transpose();
+        let compiled = compiled.map_err(|why| format!("template cannot be used: {why}"))?;
+        if let (Content::File, Some(template), Some(name)) =
+            (content, &compiled, template.as_ref().and_then(|text| text.name.as_deref()))
+        {
+            template
+                .check_file_name(name)
+                .map_err(|why| format!("template cannot be used: {why}"))?;
+        }
         Ok(Self {
             box_name,
             content,
             format: *format,
             event_headers: event_headers.clone(),
-            template: compiled.map_err(|why| format!("template cannot be used: {why}"))?,
+            template: compiled,
         })
     }
 
@@ -206,7 +214,7 @@ impl Formats {
         };
         let rendered = template.map(render).transpose()?.unwrap_or_default();
         // The attachment is the payload as it came.
-        let attached = naming::file(outgoing, rendered.name.as_deref());
+        let attached = naming::attachment(outgoing, rendered.name.as_deref());
         let subject = naming::subject(outgoing, rendered.subject.as_deref());
         let mut headers = envelope::write(self.format, self.box_name.as_deref(), outgoing)?;
         headers.extend(rendered.headers);

@@ -2,7 +2,7 @@
 
 use crate::model::delivery::OutgoingRequest;
 use crate::model::event::PING;
-use crate::model::folder::file_name;
+use crate::model::folder::{file_name, unique_file_name};
 
 /// The longest subject.
 const MAX_SUBJECT_CHARS: usize = 250;
@@ -19,9 +19,17 @@ const ENDINGS: [(&str, &str); 7] = [
 
 /// The name of the file of an event, from the text that a template made, or by itself. The error says why it is no name.
 pub fn file(outgoing: &OutgoingRequest, made: Option<&str>) -> Result<String, String> {
+    unique_file_name(&text(outgoing, made), [&outgoing.event_id, &outgoing.webhook_id])
+}
+
+/// The name of the attachment of an event, which need not be unique. The error says why it is no name.
+pub fn attachment(outgoing: &OutgoingRequest, made: Option<&str>) -> Result<String, String> {
+    file_name(&text(outgoing, made))
+}
+
+fn text(outgoing: &OutgoingRequest, made: Option<&str>) -> String {
     let by_itself = || format!("{}.{}", outgoing.webhook_id, ending(&outgoing.content_type));
-    let text = made.map_or_else(by_itself, str::to_owned);
-    file_name(&text, [&outgoing.event_id, &outgoing.webhook_id])
+    made.map_or_else(by_itself, str::to_owned)
 }
 
 /// The ending of a file with this media type.

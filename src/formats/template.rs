@@ -129,7 +129,6 @@ impl Template {
                 add(&mut env, place.to_owned(), text)?;
             }
         }
-        name.as_deref().map_or(Ok(()), |name| check_file_name(&env, name))?;
         for (name, text) in headers {
             add(&mut env, header(name), text)?;
         }
@@ -153,6 +152,31 @@ impl Template {
         let lines = lines.map(|(place, _)| place.to_owned());
         let mut places = lines.chain(self.headers.iter().map(|name| header(name)));
         places.try_for_each(|place| check_names(&self.env, &place))
+    }
+
+    /// Refuses a name in which no id can stand, and one that leads out of its folder.
+    pub fn check_file_name(&self, text: &str) -> Result<(), String> {
+        let template = self.env.get_template(NAME).map_err(|error| reason(NAME, &error))?;
+        let used = template.undeclared_variables(false);
+        if !used.contains("id") && !used.contains("webhook_id") {
+            return Err(format!(
+                "{NAME}: it must have {{{{ id }}}} or {{{{ webhook_id }}}}, because a file is written once by its name; like \
+                 {{{{ type }}}}-{{{{ id }}}}.json"
+            ));
+        }
+        let mut plain = tokenize(text, false, SyntaxConfig::default())
+            .filter_map(Result::ok)
+            .filter_map(|(token, _)| match token {
+                Token::TemplateData(text) => Some(text),
+                _ => None,
+            });
+        if plain.any(|text| text.contains(['/', '\\'])) {
+            return Err(format!("{NAME}: it is the name of a file, so it has no / and no \\"));
+        }
+        if text.trim_start().starts_with('.') {
+            return Err(format!("{NAME}: it begins with a dot, so readers would not see the file"));
+        }
+        Ok(())
     }
 
     /// Renders all. The error says which template failed, in which line, and why.
@@ -286,31 +310,6 @@ fn check_text(text: &str) -> Result<(), String> {
                 "line {line}: a template may have {MAX_STATEMENTS} statements, each of them {MAX_TOKENS} words and signs"
             ));
         }
-    }
-    Ok(())
-}
-
-/// Refuses a name in which no id can stand, and one that leads out of its folder.
-fn check_file_name(env: &Environment<'_>, text: &str) -> Result<(), String> {
-    let template = env.get_template(NAME).map_err(|error| reason(NAME, &error))?;
-    let used = template.undeclared_variables(false);
-    if !used.contains("id") && !used.contains("webhook_id") {
-        return Err(format!(
-            "{NAME}: it must have {{{{ id }}}} or {{{{ webhook_id }}}}, because a file is written once by its name; like \
-             {{{{ type }}}}-{{{{ id }}}}.json"
-        ));
-    }
-    let mut plain = tokenize(text, false, SyntaxConfig::default())
-        .filter_map(|token| token.ok())
-        .filter_map(|(token, _)| match token {
-            Token::TemplateData(text) => Some(text),
-            _ => None,
-        });
-    if plain.any(|text| text.contains(['/', '\\'])) {
-        return Err(format!("{NAME}: it is the name of a file, so it has no / and no \\"));
-    }
-    if text.trim_start().starts_with('.') {
-        return Err(format!("{NAME}: it begins with a dot, so readers would not see the file"));
     }
     Ok(())
 }

@@ -49,9 +49,21 @@ impl Folder {
     }
 }
 
+/// The name of a file in a folder from a text that a template made: [`file_name`], with the id of its event. The error
+/// says why the text is no name.
+pub fn unique_file_name(text: &str, ids: [&str; 2]) -> Result<String, String> {
+    let name = file_name(text)?;
+    if !ids.iter().any(|id| !id.is_empty() && name.contains(id)) {
+        return Err(format!(
+            "the file name {name:?} has neither the event's id nor its webhook_id, so two events could have one name"
+        ));
+    }
+    Ok(name)
+}
+
 /// The name of a file from a text that a template made. Characters that no directory of Linux or Windows can hold become
-/// `_`. The error says why the text is no name: it lacks the id of its event, begins with a dot, or is too long.
-pub fn file_name(text: &str, ids: [&str; 2]) -> Result<String, String> {
+/// `_`. The error says why the text is no name: it is empty, begins with a dot, or is too long.
+pub fn file_name(text: &str) -> Result<String, String> {
     let is_unusable = |c: char| c.is_control() || "/\\:*?\"<>|".contains(c);
     let mut name: String =
         text.trim().chars().map(|c| if is_unusable(c) { '_' } else { c }).collect();
@@ -70,10 +82,8 @@ pub fn file_name(text: &str, ids: [&str; 2]) -> Result<String, String> {
             "the file name has {bytes} bytes; it may have {MAX_NAME_BYTES}: shorten name in the template"
         ));
     }
-    if !ids.iter().any(|id| !id.is_empty() && name.contains(id)) {
-        return Err(format!(
-            "the file name {name:?} has neither the event's id nor its webhook_id, so two events could have one name"
-        ));
+    if name.is_empty() {
+        return Err("the file name is empty".to_owned());
     }
     Ok(name)
 }
@@ -115,19 +125,20 @@ mod tests {
             ("C:\\x\u{0}evt_abc", "C__x_evt_abc"),
             ("RE 4711/evt_abc.", "RE 4711_evt_abc_"),
         ] {
-            assert_eq!(file_name(text, ids).as_deref(), Ok(name), "{text:?}");
+            assert_eq!(unique_file_name(text, ids).as_deref(), Ok(name), "{text:?}");
         }
         let long = format!("{}evt_abc", "ü".repeat(97));
         for (text, why) in [
-            ("", "neither the event's id"),
+            ("", "is empty"),
             ("..", "dot"),
             (".evt_abc", "dot"),
             ("order.json", "neither the event's id"),
             (long.as_str(), "201 bytes"),
         ] {
-            let found = file_name(text, ids).unwrap_err();
+            let found = unique_file_name(text, ids).unwrap_err();
             assert!(found.contains(why), "{text:?}: {found}");
         }
-        assert!(file_name("x", ["", ""]).is_err());
+        assert!(unique_file_name("x", ["", ""]).is_err());
+        assert_eq!(file_name("Invoice 4711.pdf").as_deref(), Ok("Invoice 4711.pdf"));
     }
 }

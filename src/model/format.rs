@@ -241,7 +241,7 @@ pub struct TemplateText {
     )]
     #[schemars(with = "Option<Escape>")]
     pub escape: Option<Escape>,
-    /// Of a `folder`: the name of an event's file, which must have `id` or `webhook_id`. Of `email`: the name of the
+    /// Of a `folder`: the name of an event's file, which must have `id` or `webhook_id`. Of `email`: that of the
     /// attachment. If absent, the `webhook_id` with an ending by media type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<LineTemplate>")]

@@ -2,6 +2,7 @@
 
 use crate::http::trace::StepName;
 use crate::model::outcome::{Cause, Outcome};
+use crate::targets::email::MAIL_SERVER;
 
 /// Words of a TLS failure, as the library writes them, and what to do. The first that fits counts.
 const TLS: [(&str, &str); 6] = [
@@ -36,6 +37,9 @@ const TLS: [(&str, &str); 6] = [
 pub(super) fn advice(outcome: &Outcome, step: StepName) -> &'static str {
     match outcome {
         Outcome::Answered { status, .. } => of_status(*status),
+        Outcome::Unreachable { reason, .. } if reason.starts_with(MAIL_SERVER) => {
+            "Look whether the mail server answers, and correct [smtp] in the settings."
+        }
         Outcome::Unreachable { cause, reason } => of_cause(*cause, step, reason),
         Outcome::Blocked { .. } => {
             "If the target belongs there, add its network to delivery.allow in the settings and reload the service."

@@ -43,7 +43,7 @@ use crate::store::error::Result as StoreResult;
 use crate::store::tx::Settled;
 use crate::store::{deliveries, external_calls, renderings, settlement, subscriptions, superseded};
 use crate::targets::Targets;
-use crate::targets::parcel::Parcel;
+use crate::targets::parcel::{Attachment, Parcel};
 
 /// When a delivery whose subscription cannot be called for a reason of ours is looked at again.
 const UNCALLABLE_AGAIN: Duration = Duration::from_secs(30);
@@ -224,9 +224,13 @@ impl Deliver {
 
     /// The largest body that takes nothing of the budget, and how much others take for each byte.
     fn memory_of(&self, subscription: SubscriptionSeq) -> (usize, usize) {
-        let factor =
-            self.destinations.of(subscription).ok().and_then(|d| d.formats.memory_factor());
-        factor.map_or((SMALL_REQUEST_BYTES, PARCEL_FACTOR), |factor| (0, factor))
+        let Ok(destination) = self.destinations.of(subscription) else {
+            return (SMALL_REQUEST_BYTES, PARCEL_FACTOR);
+        };
+        // The thread that writes a file has its own copy.
+        let is_copied = matches!(destination.subscription.new.target, Target::Folder(_));
+        let usual = (SMALL_REQUEST_BYTES, PARCEL_FACTOR + usize::from(is_copied));
+        destination.formats.memory_factor().map_or(usual, |factor| (0, factor))
     }
 
     /// What an attempt needs, unless its body has more bytes than that: from memory if nothing has touched it, else from its
@@ -590,8 +594,9 @@ impl Deliver {
             return Outcome::Unreachable { cause: Cause::NoConnection, reason };
         }
         let access = &destination.access;
-        let rendered = &request.rendered;
-        let parcel = Parcel { subscription, outgoing, rendered, call, access, echo, at, trace };
+        let (rendered, attachment) = (request.rendered.as_slice(), request.attachment.as_ref());
+        let parcel =
+            Parcel { subscription, outgoing, rendered, attachment, call, access, echo, at, trace };
         let outcome = match trace {
             Some(trace) if !trace.sends() => target.look(&parcel),
             _ => target.send(&parcel),
@@ -651,8 +656,13 @@ impl Deliver {
         let mut span = [0_u8; 8];
         self.draw.fill_open(&mut span);
         let span = data_encoding::HEXLOWER.encode(&span);
+        let attachment = destination.formats.attaches().then(|| Attachment {
+            content_type: outgoing.content_type.clone(),
+            content: outgoing.payload.clone(),
+        });
         let rendered = render(&self.privacy, outgoing, destination)?;
         let body_sha256 = sha256(&outgoing.payload);
+<<<<<<< HEAD
         if matches!(method, WRITE | RUN | MAIL) {
             let name = rendered.iter().find(|(field, _)| field == FILE_NAME);
             let file = |(_, name): &(String, String)| format!("{}/{name}", new.target.url());
@@ -666,6 +676,17 @@ impl Deliver {
                 span,
                 ..Request::default()
             });
+=======
+        if method == WRITE || method == MAIL {
+            let mut request =
+                Request { method, timeout, url, rendered, body_sha256, span, ..Request::default() };
+            let name = request.rendered.iter().find(|(field, _)| field == FILE_NAME);
+            if let (WRITE, Some((_, name))) = (method, name) {
+                request.url = format!("{}/{name}", new.target.url());
+            }
+            request.attachment = attachment;
+            return Ok(request);
+>>>>>>> part-44c
         }
         let mut headers = destination.headers(outgoing, at, &span);
         // A record without an envelope is a CloudEvent all the same.

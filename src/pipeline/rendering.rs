@@ -13,6 +13,7 @@ use crate::pipeline::destinations::Destination;
 use crate::pipeline::prelude::*;
 use crate::privacy::Privacy;
 use crate::store::error::Result as StoreResult;
+use crate::targets::parcel::Attachment;
 
 /// Header fields: name and value.
 pub type Fields = Vec<(String, String)>;
@@ -96,6 +97,8 @@ pub struct Request {
     pub rendered: Fields,
     /// The header field in which the event's provider names its type.
     pub type_field: Option<String>,
+    /// What is attached to it.
+    pub attachment: Option<Attachment>,
     /// The SHA-256 of its body.
     pub body_sha256: [u8; 32],
     /// The credential it is signed with.

@@ -45,6 +45,7 @@ mod effects;
 mod embedding;
 mod erasing_events;
 mod event_fields;
+mod event_mails;
 mod event_types;
 mod failures;
 mod fairness;

@@ -70,8 +70,7 @@ impl Patience {
             let _ends = working;
             drop(done.send(work()));
         };
-        // Its handle is dropped: a thread that is left behind ends by itself, or with the process.
-        drop(thread::Builder::new().name("folder".to_owned()).spawn(run).map_err(Stuck::NoThread)?);
+        start(run).map_err(Stuck::NoThread)?;
         match result.recv_timeout(limit) {
             Ok(result) => Ok(result),
             Err(RecvTimeoutError::Timeout) if self.leave_behind(folder, number) => Err(Stuck::Late),
@@ -103,6 +102,15 @@ impl Patience {
         }
         is_working
     }
+}
+
+/// Starts a thread. Its handle is dropped: one that is left behind ends by itself, or with the process.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "nobody can wait for a thread that a dead share holds"
+)]
+fn start(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    thread::Builder::new().name("folder".to_owned()).spawn(run).map(drop)
 }
 
 #[cfg(test)]
