@@ -662,22 +662,7 @@ impl Deliver {
         });
         let rendered = render(&self.privacy, outgoing, destination)?;
         let body_sha256 = sha256(&outgoing.payload);
-<<<<<<< HEAD
         if matches!(method, WRITE | RUN | MAIL) {
-            let name = rendered.iter().find(|(field, _)| field == FILE_NAME);
-            let file = |(_, name): &(String, String)| format!("{}/{name}", new.target.url());
-            let url = if method == WRITE { name.map(file).unwrap_or(url) } else { url };
-            return Ok(Request {
-                method,
-                timeout,
-                url,
-                rendered,
-                body_sha256,
-                span,
-                ..Request::default()
-            });
-=======
-        if method == WRITE || method == MAIL {
             let mut request =
                 Request { method, timeout, url, rendered, body_sha256, span, ..Request::default() };
             let name = request.rendered.iter().find(|(field, _)| field == FILE_NAME);
@@ -686,7 +671,6 @@ impl Deliver {
             }
             request.attachment = attachment;
             return Ok(request);
->>>>>>> part-44c
         }
         let mut headers = destination.headers(outgoing, at, &span);
         // A record without an envelope is a CloudEvent all the same.

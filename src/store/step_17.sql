@@ -1,10 +1,5 @@
-<<<<<<< HEAD
 -- From version 16 to 17: sources may be tables of other databases, and targets may be folders and databases. SQLite changes a CHECK only
 -- with its table.
-=======
--- From version 16 to 17: subscriptions whose events are written to files of a folder, or sent as
--- mails.
->>>>>>> part-44c
 
 CREATE TABLE subscriptions_17 (
   seq             INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -87,7 +82,6 @@ BEGIN
    WHERE seq = NEW.seq;
 END;
 
-<<<<<<< HEAD
 CREATE TABLE sources_17 (
   seq             INTEGER PRIMARY KEY AUTOINCREMENT,
   id              TEXT NOT NULL UNIQUE,
@@ -126,6 +120,3 @@ DROP TABLE sources;
 ALTER TABLE sources_17 RENAME TO sources;
 
 CREATE UNIQUE INDEX sources_name ON sources (tenant, name) WHERE deleted_at IS NULL;
-=======
-ALTER TABLE tenants ADD COLUMN event_mail_count INTEGER NOT NULL DEFAULT 0;
->>>>>>> part-44c
