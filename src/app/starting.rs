@@ -30,6 +30,7 @@ use crate::config::{Live, Settings, environment};
 use crate::databases::database::{Databases, Machine};
 use crate::databases::helper::Deadlines;
 use crate::health_probes;
+use crate::http::client::Sender;
 use crate::jobs::runner::Runner;
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
@@ -50,6 +51,15 @@ use crate::store::{Store, audit_events, chores, known_time, limits, meta, runs};
 use crate::sys::disk::Gauge;
 use crate::sys::systemd::Passed;
 
+/// What most parts need.
+#[derive(Clone, Copy)]
+struct Common<'a> {
+    store: &'a Store,
+    settings: &'a Live,
+    clock: &'a Clock,
+    draw: &'a Arc<dyn Draw>,
+}
+
 impl Appliance {
     /// Starts on the service manager's sockets. `before_answering` is called when everything but the listener is ready:
     /// from then on the process must stop in order.
@@ -69,8 +79,7 @@ impl Appliance {
         check_guarded(&mut writer_loop, &sockets, &clock)?;
         let (clean_before, boot, suspects) = record_start(&mut writer_loop, &store, &clock)?;
         let budget = Budget::new(usize::try_from(settings.limits.memory).unwrap_or(usize::MAX));
-        let client = Arc::new(ReplaceableClient::new(injected::client(&settings.delivery)?));
-        let sender = sender.unwrap_or_else(|| Arc::<ReplaceableClient>::clone(&client));
+        let (client, sender) = clients(&settings, sender)?;
         let (settings, stop, bell) = (Live::new(settings), Stop::new(), Bell::default());
         let auth = Auth::new(store.clone(), clock.clone(), Arc::clone(&hasher));
         let disk = disk_watch(gauge, &settings, &store);
@@ -99,11 +108,12 @@ impl Appliance {
             is_source: sources::tables::exists,
             stop: stop.clone(),
         })?;
-        let common = (&store, &settings, &clock, &draw);
+        let common = Common { store: &store, settings: &settings, clock: &clock, draw: &draw };
         let safety = (&budget, Arc::clone(&suspects), &faults);
         let shared = shared(&flow, common, (&disk, &databases), safety);
         let sources = Relaying::start(shared, &flow.spawner, bell)?;
         let workers = workers(&flow, common, (&disk, &faults))?;
+        let stages = stages(&flow, common, (disk, suspects, rotation, backups), &sources, &workers);
         let api = Api::new(ApiParts {
             store,
             clock,
@@ -111,7 +121,7 @@ impl Appliance {
             key: ring,
             auth,
             hasher,
-            flow: stages(&flow, (disk, suspects, rotation, backups), &sources, &workers, databases),
+            flow: stages,
             budget,
             settings,
         });
@@ -141,6 +151,16 @@ impl Appliance {
         self.data.write_address(self.address())?;
         Ok(self)
     }
+}
+
+/// The client of the settings, which a reload replaces, and who sends: the client, unless another was injected.
+fn clients(
+    settings: &Settings,
+    injected: Option<Arc<dyn Sender>>,
+) -> Result<(Arc<ReplaceableClient>, Arc<dyn Sender>), Error> {
+    let client = Arc::new(ReplaceableClient::new(injected::client(&settings.delivery)?));
+    let sender = injected.unwrap_or_else(|| Arc::<ReplaceableClient>::clone(&client));
+    Ok((client, sender))
 }
 
 fn disk_watch(gauge: Gauge, settings: &Live, store: &Store) -> Arc<DiskWatch> {
@@ -214,7 +234,7 @@ fn pause_beyond_limits(
 /// What the threads of the sources share.
 fn shared(
     flow: &Pipeline,
-    (store, settings, clock, draw): (&Store, &Live, &Clock, &Arc<dyn Draw>),
+    Common { store, settings, clock, draw }: Common<'_>,
     (disk, databases): (&Arc<DiskWatch>, &Databases),
     (budget, suspects, faults): (&Budget, Arc<Suspects>, &Faults),
 ) -> Shared {
@@ -365,7 +385,7 @@ fn forgetting(auth: &Auth) -> Arc<dyn Fn() + Send + Sync> {
 /// Starts the threads that run jobs and archive finished events.
 fn workers(
     flow: &Pipeline,
-    (store, settings, clock, _): (&Store, &Live, &Clock, &Arc<dyn Draw>),
+    Common { store, settings, clock, .. }: Common<'_>,
     (disk, faults): (&Arc<DiskWatch>, &Faults),
 ) -> Result<(Runner, Mover), Error> {
     let parts = Parts {
@@ -394,10 +414,10 @@ fn databases(settings: &Live, clock: &Clock) -> Databases {
 
 fn stages(
     flow: &Pipeline,
+    Common { settings, clock, .. }: Common<'_>,
     (disk, suspects, rotation, backups): (Arc<DiskWatch>, Arc<Suspects>, Rotation, Backups),
     sources: &Relaying,
     (jobs, mover): &(Runner, Mover),
-    databases: Databases,
 ) -> Stages {
     Stages {
         rotation,
@@ -412,7 +432,7 @@ fn stages(
         disk,
         suspects,
         sources: sources.statuses().clone(),
-        databases,
+        databases: databases(settings, clock),
         in_flight: Arc::clone(&flow.in_flight),
         backups,
         spawner: flow.spawner.clone(),

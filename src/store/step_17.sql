@@ -120,3 +120,5 @@ DROP TABLE sources;
 ALTER TABLE sources_17 RENAME TO sources;
 
 CREATE UNIQUE INDEX sources_name ON sources (tenant, name) WHERE deleted_at IS NULL;
+
+ALTER TABLE tenants ADD COLUMN event_mail_count INTEGER NOT NULL DEFAULT 0;

@@ -61,8 +61,7 @@ fn states(home: &Path) -> String {
 /// What the attempts say, oldest first.
 fn said(home: &Path) -> Vec<String> {
     let conn = file::open(&home.join("data/oncebox.db"));
-    let sql =
-        "SELECT class || ': ' || coalesce(failed_reason, excerpt, '') FROM attempts ORDER BY started_at, delivery_seq, n";
+    let sql = "SELECT class || ': ' || coalesce(failed_reason, excerpt, '') FROM attempts ORDER BY started_at, delivery_seq, n";
     file::lines(&conn, sql)
 }
 
