@@ -12,7 +12,7 @@ use crate::base::budget::Budget;
 use crate::base::faults::{Faults, Step};
 use crate::base::headers::{CONFIRM_URL, CUSTOM_DATA};
 use crate::formats::filter::{self, Payload};
-use crate::formats::{FILE_NAME, add_headers};
+use crate::formats::{FILE_NAME, SUBJECT, add_headers};
 use crate::http::client::{Call, Sender};
 use crate::http::trace::Trace;
 use crate::keys::ConfirmTokens;
@@ -137,6 +137,11 @@ impl Deliver {
         let signed_at = self.clock.for_signatures();
         let request = self.build(&mut outgoing, &destination, signed_at)?;
         let mut headers = request.headers;
+        if matches!(request.method, WRITE | MAIL) {
+            headers.push(("content-type".to_owned(), outgoing.content_type.clone()));
+            let subject = request.rendered.iter().find(|(name, _)| name == SUBJECT);
+            headers.extend(subject.map(|(_, value)| ("subject".to_owned(), value.clone())));
+        }
         let log_on = destination.access.log_on_field();
         // It takes the place of a field of the event.
         headers.retain(|(name, _)| log_on.is_none_or(|own| !name.eq_ignore_ascii_case(own)));

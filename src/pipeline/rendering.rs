@@ -8,6 +8,7 @@ use crate::formats::wrap;
 use crate::model::delivery::{Attempt, OutgoingRequest};
 use crate::model::format::Rendering;
 use crate::model::outcome::Outcome;
+use crate::model::subscription::Target;
 use crate::model::target_url::is_named_like_a_secret;
 use crate::pipeline::destinations::Destination;
 use crate::pipeline::prelude::*;
@@ -139,7 +140,12 @@ impl Request {
             kept.body_sha256 = (!is_sealed).then_some(self.body_sha256);
         }
         let named = |id: String| Some(id).filter(|id| !id.is_empty());
-        Attempt { url: self.url, key_id: named(self.key_id), span: named(self.span), ..kept }
+        let mut url = self.url;
+        if let (Target::Folder(folder), true) = (&destination.subscription.new.target, is_sealed) {
+            // The name of a file may be made of sealed fields.
+            url = format!("{}/***", folder.url());
+        }
+        Attempt { url, key_id: named(self.key_id), span: named(self.span), ..kept }
     }
 }
 

@@ -18,7 +18,7 @@ fn set_up(erp: &Erp) {
         Product::Postgresql => "oncebox",
         Product::Mariadb | Product::SqlServer => "oncebox@'%'",
     };
-    let ddl = std::process::Command::new(env!("CARGO_BIN_EXE_oncebox"))
+    let ddl = Command::new(env!("CARGO_BIN_EXE_oncebox"))
         .args(["database", "ddl", erp.product().as_str(), "--user", user])
         .output()
         .unwrap();
@@ -185,7 +185,7 @@ fn an_inbox_has_a_row_for_each_event_byte_for_byte() {
             }
         });
         let sent = json!({ "text": text }).to_string() + text;
-        assert_eq!(payload, data_encoding::HEXLOWER.encode(sent.as_bytes()));
+        assert_eq!(payload, HEXLOWER.encode(sent.as_bytes()));
         process.stop();
     }
 }

@@ -386,3 +386,27 @@ fn files_of_one_box_are_events_of_another() {
     let list = out.rig.lines("SELECT seq FROM deliveries");
     assert_eq!(list.len(), 20);
 }
+
+#[test]
+fn sealed_values_stand_in_the_file_and_its_name_and_nowhere_else() {
+    let rig = Rig::new();
+    let policy = json!({
+        "rules": [{ "path": "$.customer.name", "action": "seal" }], "subject": "$.customer.id",
+    });
+    rig.patch("/v1/tenants/default", &json!({ "pii": policy })).is(200);
+    let out = Out::on(
+        rig,
+        &json!({ "template": {
+        "name": "{{ payload.customer.name }}-{{ id }}.txt", "body": "{{ payload.customer.name }}\n",
+    } }),
+    );
+    let payload = json!({ "customer": { "id": "c-1", "name": "Ada/Lovelace" } });
+    let event = json!({ "event_type": "a", "payload": payload });
+    let id = text(&out.rig.publish(&event), "id");
+    out.rig.settle();
+    assert_eq!(out.names(), [format!("Ada_Lovelace-{id}.txt")]);
+    assert_eq!(out.only(), "Ada/Lovelace\n");
+    let attempt = out.rig.one("SELECT url || ' ' || excerpt FROM attempts");
+    assert_eq!(attempt, format!("{}/*** written: ***, 13 bytes", url_of(&out.path)));
+    assert!(!out.rig.dump().contains("Lovelace"), "nothing of it stands in the clear");
+}

@@ -22,7 +22,7 @@ use crate::http::trace::{StepName, Trace};
 use crate::model::outcome::{AttemptClass, Outcome};
 use crate::model::subscription::Target;
 use crate::sys::files::Directory;
-use crate::targets::folder::once::{NotWritten, Place, Written};
+use crate::targets::folder::once::{NotWritten, Written};
 use crate::targets::folder::patience::{Patience, Stuck};
 use crate::targets::parcel::{Parcel, Sends};
 
@@ -46,6 +46,8 @@ pub struct Folder {
 struct Job {
     path: PathBuf,
     name: String,
+    /// The name as people are shown it: sealed values may stand in it.
+    shown: String,
     content: Vec<u8>,
     /// The time, if leftovers are looked for.
     cleans: Option<SureNow>,
@@ -82,6 +84,7 @@ impl Folder {
         let job = Job {
             path: folder.path().to_owned(),
             name: name.clone(),
+            shown: if parcel.outgoing.sealed_fields > 0 { "***".to_owned() } else { name.clone() },
             content: parcel.outgoing.payload.clone(),
             cleans: self.cleans(folder.path()),
             is_look,
@@ -149,7 +152,7 @@ impl Sends for Folder {
 
 impl Job {
     fn run(&self, path: &Path) -> Result<String, Failed> {
-        let Self { name, content, faults, .. } = self;
+        let Self { name, shown, content, faults, .. } = self;
         let folder = Directory::open(path).map_err(Failed::Away)?;
         self.note(StepName::Connect, || format!("the folder {} is open", path.display()));
         if let Some(now) = self.cleans {
@@ -157,40 +160,41 @@ impl Job {
         }
         let bytes = content.len();
         if self.is_look {
-            once::try_out(&folder, content)?;
+            once::try_out(&folder, content).map_err(Failed::Away)?;
             self.note(StepName::Request, || {
                 format!("{bytes} bytes written under a temporary name, synced and removed")
             });
-            self.note(StepName::Answer, || format!("an event like this becomes {name}"));
-            return Ok(format!("would be written: {name}, {bytes} bytes"));
+            self.note(StepName::Answer, || format!("an event like this becomes {shown}"));
+            return Ok(format!("would be written: {shown}, {bytes} bytes"));
         }
-        Ok(match once::write(&folder, name, content, faults)? {
-            Written::New => format!("written: {name}, {bytes} bytes"),
-            Written::Before(Place::Here) => format!("already done: {name} has this content"),
-            Written::Before(Place::Below(place)) => {
-                format!("already done: {place}/{name} has this content")
+        match once::write(&folder, name, content, faults) {
+            Ok(Written::New) => Ok(format!("written: {shown}, {bytes} bytes")),
+            Ok(Written::Before(place)) => {
+                Ok(format!("already done: {} has this content", place.path(shown)))
             }
-        })
+            Err(not_written) => Err(self.failed(not_written)),
+        }
+    }
+
+    fn failed(&self, why: NotWritten) -> Failed {
+        match why {
+            NotWritten::Taken { place, what } => Failed::Refused(format!(
+                "{} {what}, and nothing is overwritten: move it away, or give the subscription another name template",
+                place.path(&self.shown)
+            )),
+            NotWritten::Io(error) => match errno(&error) {
+                // The file system cannot hold this name; other events may have others.
+                Some(Errno::NAMETOOLONG | Errno::INVAL | Errno::ILSEQ) => Failed::Refused(format!(
+                    "the file system refuses the name of the file: {error}"
+                )),
+                _ => Failed::Away(error),
+            },
+        }
     }
 
     fn note(&self, step: StepName, detail: impl FnOnce() -> String) {
         if let Some(trace) = &self.trace {
             trace.note(step, detail());
-        }
-    }
-}
-
-impl From<NotWritten> for Failed {
-    fn from(why: NotWritten) -> Self {
-        match why {
-            NotWritten::Taken(reason) => Self::Refused(reason),
-            NotWritten::Io(error) => match errno(&error) {
-                // The file system cannot hold this name; other events may have others.
-                Some(Errno::NAMETOOLONG | Errno::INVAL | Errno::ILSEQ) => {
-                    Self::Refused(format!("the file system refuses the name of the file: {error}"))
-                }
-                _ => Self::Away(error),
-            },
         }
     }
 }

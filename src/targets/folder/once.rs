@@ -32,7 +32,7 @@ pub enum Written {
 }
 
 /// Where a file was found.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// In the folder.
     Here,
@@ -40,11 +40,26 @@ pub enum Place {
     Below(&'static str),
 }
 
+impl Place {
+    /// The path of a file there, within the folder.
+    pub fn path(self, name: &str) -> String {
+        match self {
+            Self::Here => name.to_owned(),
+            Self::Below(below) => format!("{below}/{name}"),
+        }
+    }
+}
+
 /// Why a file was not written.
 #[derive(Debug)]
 pub enum NotWritten {
     /// Its name is taken by something else.
-    Taken(String),
+    Taken {
+        /// Where.
+        place: Place,
+        /// What has the name, for a person.
+        what: &'static str,
+    },
     /// The folder cannot be read or written.
     Io(io::Error),
 }
@@ -83,9 +98,8 @@ pub fn write(
 }
 
 /// Writes content under a temporary name, and removes it.
-pub fn try_out(folder: &Directory, content: &[u8]) -> Result<(), NotWritten> {
-    drop(Temporary::write(folder, content)?);
-    Ok(())
+pub fn try_out(folder: &Directory, content: &[u8]) -> io::Result<()> {
+    Temporary::write(folder, content).map(drop)
 }
 
 /// Removes temporary files that a killed process left here. Errors do not matter: the next look finds the same files.
@@ -103,17 +117,17 @@ pub fn clean(folder: &Directory, now: SureNow) {
 
 /// Where a file is that has this name and this content. Fails if something else has the name.
 fn found(folder: &Directory, name: &str, content: &[u8]) -> Result<Option<Place>, NotWritten> {
-    if is_same(folder, name, name, content)? {
+    if is_same(folder, Place::Here, name, content)? {
         // The process that wrote it may have ended before the name was on the disk.
         folder.sync()?;
         return Ok(Some(Place::Here));
     }
-    for place in HANDLED {
-        let shown = format!("{place}/{name}");
-        if let Some(below) = folder.below(place)?
-            && is_same(&below, name, &shown, content)?
+    for below in HANDLED {
+        let place = Place::Below(below);
+        if let Some(handled) = folder.below(below)?
+            && is_same(&handled, place, name, content)?
         {
-            return Ok(Some(Place::Below(place)));
+            return Ok(Some(place));
         }
     }
     Ok(None)
@@ -122,15 +136,11 @@ fn found(folder: &Directory, name: &str, content: &[u8]) -> Result<Option<Place>
 /// Whether a file has this name and this content; false if nothing has the name. Fails if something else has it.
 fn is_same(
     folder: &Directory,
+    place: Place,
     name: &str,
-    shown: &str,
     content: &[u8],
 ) -> Result<bool, NotWritten> {
-    let taken = |what: &str| {
-        NotWritten::Taken(format!(
-            "{shown} {what}, and nothing is overwritten: move it away, or give the subscription another name template"
-        ))
-    };
+    let taken = |what: &'static str| NotWritten::Taken { place, what };
     let file = match folder.look_at(name) {
         Ok(None) => return Ok(false),
         Ok(Some(file)) => file,
@@ -147,8 +157,8 @@ fn is_same(
     if !found.is_file() {
         return Err(taken("is no regular file"));
     }
-    if found.len() != u64::try_from(content.len()).unwrap_or(u64::MAX) || !is_equal(file, content)?
-    {
+    let size = u64::try_from(content.len()).unwrap_or(u64::MAX);
+    if found.len() != size || !is_equal(file, content)? {
         return Err(taken("exists with other content"));
     }
     Ok(true)
@@ -179,8 +189,13 @@ impl<'d> Temporary<'d> {
     fn write(folder: &'d Directory, content: &[u8]) -> io::Result<Self> {
         let (mut file, temporary) = Self::create(folder)?;
         file.write_all(content)?;
-        // Who may read and write the folder, may read and write its files.
-        file.set_permissions(Permissions::from_mode(folder.mode()? & 0o666))?;
+        // Who may read and write the folder, may read and write its files. Some shares keep no modes; there the share's
+        // own rights count.
+        match file.set_permissions(Permissions::from_mode(folder.mode()? & 0o666)) {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {}
+            Err(error) if error.kind() == ErrorKind::Unsupported => {}
+            set => set?,
+        }
         file.sync_all()?;
         Ok(temporary)
     }
