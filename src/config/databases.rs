@@ -14,6 +14,9 @@ use crate::config::problem::{Problem, SourceText, did_you_mean};
 use crate::model::database_product::Product;
 use crate::model::name::Name;
 
+/// The section whose keys are names that the operator gives.
+pub const DATABASES: &str = "databases";
+
 const PRODUCTS: &[(&str, Product)] = &[
     (Product::Postgresql.as_str(), Product::Postgresql),
     (Product::Mariadb.as_str(), Product::Mariadb),

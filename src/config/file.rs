@@ -3,15 +3,12 @@
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::config::databases;
+use crate::config::databases::{self, DATABASES};
 use crate::config::declared::{self, Kind};
 use crate::config::forms::Given;
 use crate::config::problem::{Problem, SourceText, did_you_mean};
 use crate::config::settings::{KEYS, Key, SECTIONS};
 use crate::config::{Loaded, problem::Origin};
-
-/// The section whose keys are names that the operator gives.
-const DATABASES: &str = "databases";
 
 /// Reads a file's text into `into`, and its mistakes into `problems`.
 pub(super) fn read(text: SourceText<'_>, into: &mut Loaded, problems: &mut Vec<Problem>) {

@@ -185,5 +185,9 @@ fn guard(connection: &mut Lease, database: &Database, user: &str) -> Check {
         );
     }
     let grant = format!("GRANT {} ON processed_events TO {user};", missing.join(", "));
-    check("guard", Level::Fail, json!(grant), format!("the user may not use it; run: {grant}"))
+    let detail = format!(
+        "the user may not use processed_events. If it is not there yet: oncebox database ddl {}. Else run: {grant}",
+        database.product()
+    );
+    check("guard", Level::Fail, json!(grant), detail)
 }

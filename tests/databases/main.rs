@@ -21,6 +21,7 @@ mod processes;
 mod rig;
 #[path = "../guards/server.rs"]
 mod server;
+mod service;
 mod site;
 mod transactions;
 

@@ -115,6 +115,31 @@ impl Site {
         }
     }
 
+    /// Runs SQL as the one who owns the database.
+    pub(crate) fn as_owner(&self, sql: &str) {
+        let client = match self.product {
+            Product::Postgresql => POSTGRESQL.lock().unwrap().flatten().unwrap().psql("-q"),
+            Product::Mariadb | Product::SqlServer => {
+                MARIADB.lock().unwrap().flatten().unwrap().client("")
+            }
+        };
+        shell(&client, sql);
+    }
+
+    /// A user of its own without any right but to connect, with the password of these tests.
+    pub(crate) fn bare_user(&self, name: &str) {
+        let sql = match self.product {
+            Product::Postgresql => format!("CREATE ROLE {name} LOGIN PASSWORD $p${PASSWORD}$p$"),
+            Product::Mariadb | Product::SqlServer => {
+                let password = PASSWORD.replace('\'', "''");
+                format!(
+                    "CREATE USER {name} IDENTIFIED BY '{password}'; CREATE TABLE IF NOT EXISTS seen (id INTEGER); GRANT SELECT ON seen TO {name}"
+                )
+            }
+        };
+        self.as_owner(&sql);
+    }
+
     /// How to start a connection.
     pub(crate) fn start(&self) -> Start {
         Start {
