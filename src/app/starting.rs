@@ -98,10 +98,8 @@ impl Appliance {
             stop: stop.clone(),
         })?;
         let common = (&store, &settings, &clock, &draw);
-        let databases = databases(&settings, &clock);
-        let safety = (&budget, Arc::clone(&suspects), &faults);
-        let shared = shared(&flow, common, (&disk, &databases), safety);
-        let sources = Relaying::start(shared, &flow.spawner, bell)?;
+        let shared = shared(&flow, common, &disk, (&budget, Arc::clone(&suspects), &faults));
+        let sources = Relaying::start(shared.clone(), &flow.spawner, bell)?;
         let workers = workers(&flow, common, (&disk, &faults))?;
         let api = Api::new(ApiParts {
             store,
@@ -110,7 +108,7 @@ impl Appliance {
             key: ring,
             auth,
             hasher,
-            flow: stages(&flow, (disk, suspects, rotation, backups), &sources, &workers, databases),
+            flow: stages(&flow, shared, (rotation, backups), &workers),
             budget,
             settings,
         });
@@ -214,7 +212,7 @@ fn pause_beyond_limits(
 fn shared(
     flow: &Pipeline,
     (store, settings, clock, draw): (&Store, &Live, &Clock, &Arc<dyn Draw>),
-    (disk, databases): (&Arc<DiskWatch>, &Databases),
+    disk: &Arc<DiskWatch>,
     (budget, suspects, faults): (&Budget, Arc<Suspects>, &Faults),
 ) -> Shared {
     Shared {
@@ -231,7 +229,7 @@ fn shared(
         budget: budget.clone(),
         suspects,
         faults: faults.clone(),
-        databases: databases.clone(),
+        databases: databases(settings, clock),
     }
 }
 
@@ -393,10 +391,9 @@ fn databases(settings: &Live, clock: &Clock) -> Databases {
 
 fn stages(
     flow: &Pipeline,
-    (disk, suspects, rotation, backups): (Arc<DiskWatch>, Arc<Suspects>, Rotation, Backups),
-    sources: &Relaying,
+    shared: Shared,
+    (rotation, backups): (Rotation, Backups),
     (jobs, mover): &(Runner, Mover),
-    databases: Databases,
 ) -> Stages {
     Stages {
         rotation,
@@ -408,10 +405,10 @@ fn stages(
         tests: flow.rotation.tests().clone(),
         claims: flow.rotation.claims().clone(),
         credential_rotation: flow.rotation.clone(),
-        disk,
-        suspects,
-        sources: sources.statuses().clone(),
-        databases,
+        disk: shared.disk,
+        suspects: shared.suspects,
+        sources: shared.statuses,
+        databases: shared.databases,
         in_flight: Arc::clone(&flow.in_flight),
         backups,
         spawner: flow.spawner.clone(),
