@@ -1,6 +1,8 @@
 //! `[databases.NAME]`: databases of others, such as an ERP's own. Their names are the operator's, so that their keys have a
 //! table of their own.
 
+#![expect(clippy::doc_markdown, reason = "descriptions of settings are plain text for people")]
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -128,7 +128,9 @@ impl Pairs {
                 self.plain("Server", server)?;
                 // The port belongs to the server, after a comma.
                 self.0.pop();
-                self.0.push_str(&format!(",{port};"));
+                for part in [",", &port, ";"] {
+                    self.0.push_str(part);
+                }
             }
             (_, port) => {
                 self.plain("Server", server)?;
@@ -162,7 +164,6 @@ impl Pairs {
         }
         match (dialect, ca) {
             (Dialect::Psqlodbc, ca) => return self.options_of_libpq(ca),
-            (_, None) => {}
             (Dialect::MariadbConnector | Dialect::MysqlConnector, Some(ca)) => {
                 self.plain("SSLCA", ca)?;
             }
@@ -178,7 +179,7 @@ impl Pairs {
                         .to_owned(),
                 );
             }
-            (Dialect::FreeTds | Dialect::Microsoft, Some(_)) => {}
+            (_, _) => {}
         }
         Ok(())
     }
@@ -190,7 +191,7 @@ impl Pairs {
             if ca.contains(['\'', '\\', '}', '{']) || ca.chars().any(char::is_control) {
                 return Err(format!("has the ca_file {ca:?}: a driver would misread the path"));
             }
-            options.push_str(&format!(" sslrootcert='{ca}'"));
+            options = format!("{options} sslrootcert='{ca}'");
         }
         self.quoted("pqopt", &options);
         Ok(())

@@ -4,7 +4,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use oncebox::base::clock::Clock;
@@ -22,8 +22,9 @@ use crate::server::{Mariadb, Postgresql};
 /// The password of the user `erp` in both databases.
 pub(crate) const PASSWORD: &str = "pass;wo}rd {with ='every\"thing";
 
-static POSTGRESQL: Mutex<Option<Option<&'static Postgresql>>> = Mutex::new(None);
-static MARIADB: Mutex<Option<Option<&'static Mariadb>>> = Mutex::new(None);
+/// Each is started by the first test that needs it; `None` where it is not installed.
+static POSTGRESQL: OnceLock<Option<&'static Postgresql>> = OnceLock::new();
+static MARIADB: OnceLock<Option<&'static Mariadb>> = OnceLock::new();
 
 /// A database and how to reach it.
 pub(crate) struct Site {
@@ -47,7 +48,7 @@ pub(crate) fn postgresql() -> Option<Site> {
         shell(&server.psql("-q"), &user);
         Some(server)
     };
-    let server = *POSTGRESQL.lock().unwrap().get_or_insert_with(start);
+    let server = *POSTGRESQL.get_or_init(start);
     site(Product::Postgresql, server.map(|server| server.port), "PostgreSQL Unicode")
 }
 
@@ -63,7 +64,7 @@ pub(crate) fn mariadb() -> Option<Site> {
         shell(&server.client(""), &user);
         Some(server)
     };
-    let server = *MARIADB.lock().unwrap().get_or_insert_with(start);
+    let server = *MARIADB.get_or_init(start);
     site(Product::Mariadb, server.map(|server| server.port), "MariaDB Unicode")
 }
 
@@ -118,10 +119,8 @@ impl Site {
     /// Runs SQL as the one who owns the database.
     pub(crate) fn as_owner(&self, sql: &str) {
         let client = match self.product {
-            Product::Postgresql => POSTGRESQL.lock().unwrap().flatten().unwrap().psql("-q"),
-            Product::Mariadb | Product::SqlServer => {
-                MARIADB.lock().unwrap().flatten().unwrap().client("")
-            }
+            Product::Postgresql => POSTGRESQL.get().unwrap().unwrap().psql("-q"),
+            Product::Mariadb | Product::SqlServer => MARIADB.get().unwrap().unwrap().client(""),
         };
         shell(&client, sql);
     }

@@ -155,16 +155,15 @@ fn of_sql_server(native: i32) -> Option<Class> {
 fn of_state(sqlstate: &str) -> Class {
     match sqlstate {
         // Not completed for a reason of the server's own; a limit of time; a server that only reads.
-        "25006" | "40003" | "57014" | "70100" | "IM002" | "IM003" | "IM004" | "IM005" | "HYT00"
-        | "HYT01" => return Class::Away,
-        "01000" | "01S00" => return Class::Away,
+        // 01000 and IM: no driver of that name, or one that cannot be loaded.
+        "01000" | "01S00" | "25006" | "40003" | "57014" | "70100" | "IM002" | "IM003" | "IM004"
+        | "IM005" | "HYT00" | "HYT01" => return Class::Away,
         "40001" | "40P01" | "55P03" => return Class::Again,
         "42501" => return Class::AuthHold,
-        "45000" | "P0001" | "44000" | "21000" => return Class::Refused,
+        // 54000: our own limits (`frame.rs`), and those of the server.
+        "45000" | "P0001" | "44000" | "21000" | "54000" => return Class::Refused,
         // The statement has other parameters than were given.
         "07001" | "07002" => return Class::SchemaHold,
-        // Our own limits (`frame.rs`), and those of the server.
-        "54000" => return Class::Refused,
         _ => {}
     }
     let class = sqlstate.get(..2).unwrap_or_default();
