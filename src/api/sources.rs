@@ -471,7 +471,7 @@ fn beginning(
         |why: String| Problem::unprocessable(format!("Its last row cannot be read: {why}."));
     let at = |cursor: i64| Beginning { cursor, identity: None };
     match (settings, from) {
-        (Settings::Sqlite(_), From::Start) | (Settings::Drop(_), From::Start) => Ok(at(0)),
+        (Settings::Sqlite(_) | Settings::Drop(_), From::Start) => Ok(at(0)),
         (Settings::Sqlite(_), From::Now) => {
             inspect::last_row(&api.settings.get(), tenant, settings).map(at).map_err(unread)
         }

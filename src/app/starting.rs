@@ -111,9 +111,9 @@ impl Appliance {
         let common = Common { store: &store, settings: &settings, clock: &clock, draw: &draw };
         let safety = (&budget, Arc::clone(&suspects), &faults);
         let shared = shared(&flow, common, (&disk, &databases), safety);
-        let sources = Relaying::start(shared, &flow.spawner, bell)?;
+        let sources = Relaying::start(shared.clone(), &flow.spawner, bell)?;
         let workers = workers(&flow, common, (&disk, &faults))?;
-        let stages = stages(&flow, common, (disk, suspects, rotation, backups), &sources, &workers);
+        let stages = stages(&flow, shared, (rotation, backups), &workers);
         let api = Api::new(ApiParts {
             store,
             clock,
@@ -414,9 +414,8 @@ fn databases(settings: &Live, clock: &Clock) -> Databases {
 
 fn stages(
     flow: &Pipeline,
-    Common { settings, clock, .. }: Common<'_>,
-    (disk, suspects, rotation, backups): (Arc<DiskWatch>, Arc<Suspects>, Rotation, Backups),
-    sources: &Relaying,
+    shared: Shared,
+    (rotation, backups): (Rotation, Backups),
     (jobs, mover): &(Runner, Mover),
 ) -> Stages {
     Stages {
@@ -429,10 +428,10 @@ fn stages(
         tests: flow.rotation.tests().clone(),
         claims: flow.rotation.claims().clone(),
         credential_rotation: flow.rotation.clone(),
-        disk,
-        suspects,
-        sources: sources.statuses().clone(),
-        databases: databases(settings, clock),
+        disk: shared.disk,
+        suspects: shared.suspects,
+        sources: shared.statuses,
+        databases: shared.databases,
         in_flight: Arc::clone(&flow.in_flight),
         backups,
         spawner: flow.spawner.clone(),

@@ -23,7 +23,7 @@ pub fn find<'a>(
     settings: &DatabaseSettings,
 ) -> Result<&'a Arc<Database>, String> {
     let name = &settings.database;
-    databases.of_tenant(name, tenant).ok_or_else(|| {
+    databases.of_tenant(name.as_str(), tenant).ok_or_else(|| {
         format!(
             "there is no database {name} that the tenant {tenant} may use: add [databases.{name}] to the settings, with \
              the tenant in tenants, and restart the service"

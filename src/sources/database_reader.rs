@@ -103,12 +103,11 @@ impl DatabaseReader {
             // Their ids are those of another table.
             self.unmarked.clear();
         }
-        let table = match learned.filter(|table| table.settings() == settings) {
-            Some(table) => table,
-            None => {
-                self.is_checked = false;
-                RemoteTable::learn(&mut lease, product, settings)?
-            }
+        let table = if let Some(table) = learned.filter(|table| table.settings() == settings) {
+            table
+        } else {
+            self.is_checked = false;
+            RemoteTable::learn(&mut lease, product, settings)?
         };
         let state = DatabaseState::read(source.identity.as_deref());
         let mut work = Work { shared, source, state, settings, table, lease };
@@ -134,7 +133,7 @@ impl DatabaseReader {
                 let own = Wanted::ClaimedBy(work.box_name()?);
                 match self.read(work, &own)? {
                     Turn::Done => self.claim(work, &own),
-                    turn => Ok(turn),
+                    Turn::Again => Ok(Turn::Again),
                 }
             }
             Mode::Xid8 => self.read_by_transaction(work),

@@ -7,11 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::schema::Text;
 use crate::base::words::words;
+use crate::model::name::Name;
 use crate::sources::field::{Field, TextsByField};
 use crate::sources::table_settings::{MAX_NAME_CHARS, check_name};
-
-/// The longest name of a database in the settings.
-const MAX_DATABASE_CHARS: usize = 63;
 
 words! {
     /// How it is known which rows were read.
@@ -42,8 +40,7 @@ impl Mode {
 #[schemars(description = "", extend("x-of" = { "kind": ["database"] }))]
 pub struct DatabaseSettings {
     /// The name of the database in the settings file: `[databases.NAME]`.
-    #[schemars(with = "Text<1, MAX_DATABASE_CHARS>")]
-    pub database: String,
+    pub database: Name,
     /// The table, with its schema before it where that is needed: `sales.outbox`; `outbox`, if absent.
     #[serde(default = "outbox")]
     #[schemars(with = "Text<1, MAX_NAME_CHARS>")]
@@ -58,12 +55,10 @@ pub struct DatabaseSettings {
     pub id: String,
     /// Columns whose name differs from the field that they fill.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(with = "TextsByField")]
-    pub columns: BTreeMap<Field, String>,
+    pub columns: TextsByField,
     /// Values of fields that a row does not have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(with = "TextsByField")]
-    pub defaults: BTreeMap<Field, String>,
+    pub defaults: TextsByField,
 }
 
 fn outbox() -> String {
@@ -101,12 +96,6 @@ impl DatabaseSettings {
     }
 
     pub(super) fn check(&self) -> Result<(), String> {
-        if self.database.is_empty() || self.database.chars().count() > MAX_DATABASE_CHARS {
-            return Err(format!(
-                "{:?} is not the name of a database of the settings file: [databases.NAME]",
-                self.database
-            ));
-        }
         let mut named = self.columns.values().chain([&self.table, &self.id]);
         named.try_for_each(|name| check_name(name))
     }

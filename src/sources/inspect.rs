@@ -56,8 +56,8 @@ pub fn position_now(
 ) -> Result<Position, String> {
     if settings.mode != Mode::Xid8 {
         return Err(
-            "from is only for sqlite and for the mode xid8: what is in the table is marked as read there, such as by \
-             UPDATE … SET taken_at = CURRENT_TIMESTAMP before the source is added."
+            "from is only for sqlite and for the mode xid8: to leave out what is in the table, set taken_at of those rows \
+             before the source is added."
                 .to_owned(),
         );
     }

@@ -121,18 +121,18 @@ impl Settings {
     /// Values for fields that a row does not have.
     pub const fn defaults(&self) -> &BTreeMap<Field, String> {
         match self {
-            Self::Sqlite(table) => &table.defaults,
-            Self::Drop(folder) => &folder.defaults,
-            Self::Database(database) => &database.defaults,
+            Self::Sqlite(table) => &table.defaults.0,
+            Self::Drop(folder) => &folder.defaults.0,
+            Self::Database(database) => &database.defaults.0,
         }
     }
 
     /// Names of fields in the source that differ from ours.
     pub const fn names(&self) -> &BTreeMap<Field, String> {
         match self {
-            Self::Sqlite(table) => &table.columns,
-            Self::Drop(folder) => &folder.fields,
-            Self::Database(database) => &database.columns,
+            Self::Sqlite(table) => &table.columns.0,
+            Self::Drop(folder) => &folder.fields.0,
+            Self::Database(database) => &database.columns.0,
         }
     }
 
@@ -253,7 +253,7 @@ mod tests {
                 "idempotency_key can have no default",
             ),
             ("database", json!({}), "missing field `database`"),
-            ("database", json!({ "database": "" }), "[databases.NAME]"),
+            ("database", json!({ "database": "ERP" }), "kind database are wrong"),
             (
                 "database",
                 json!({ "database": "erp", "mode": "cursor" }),

@@ -30,12 +30,10 @@ pub struct TableSettings {
     pub id: String,
     /// Columns whose name differs from the field that they fill.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(with = "TextsByField")]
-    pub columns: BTreeMap<Field, String>,
+    pub columns: TextsByField,
     /// Values of fields that a row does not have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(with = "TextsByField")]
-    pub defaults: BTreeMap<Field, String>,
+    pub defaults: TextsByField,
 }
 
 fn outbox() -> String {

@@ -119,9 +119,9 @@ fn a_replay_says_already_done_and_a_test_leaves_nothing() {
         publish(&process, "a");
         until("it is done", || states(home.path()) == "completed 1");
         assert_eq!(said(home.path()), ["success: 1 row"]);
-        let listed = process.call("GET", "/v1/deliveries", &Value::Null).is(200).json();
-        let id = listed["items"][0]["id"].to_string();
-        process.call("POST", &format!("/v1/deliveries/{id}/retry"), &Value::Null);
+        let listed = process.call("GET", "/v1/events", &Value::Null).is(200).json();
+        let id = listed["items"][0]["id"].as_str().unwrap();
+        process.call("POST", &format!("/v1/events/{id}/replay"), &Value::Null);
         until("it is done again", || said(home.path()).len() == 2);
         assert_eq!(said(home.path())[1], "success: already done");
         let tested = oncebox(home.path(), &["subscription", "test", "stock"]);

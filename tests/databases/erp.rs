@@ -263,22 +263,10 @@ pub(crate) fn write_beside<T>(
         for writer in 0..4 {
             let committed = &committed;
             scope.spawn(move || {
-                let mut script = String::new();
                 let mut names = BTreeSet::new();
-                for round in 0..rounds {
-                    script += "BEGIN;\n";
-                    for n in 0..3 {
-                        let name = format!("{writer}-{round}-{n}");
-                        script += &fact(&name);
-                        if round % 4 != 3 {
-                            names.insert(name);
-                        }
-                    }
-                    if (round + writer) % 7 == 0 {
-                        script += pause(erp.product());
-                    }
-                    script += if round % 4 == 3 { "ROLLBACK;\n" } else { "COMMIT;\n" };
-                }
+                let rounds =
+                    (0..rounds).map(|round| transaction(erp.product(), writer, round, &mut names));
+                let script: String = rounds.collect();
                 erp.run(&script);
                 committed.lock().unwrap().extend(names);
             });
@@ -286,6 +274,23 @@ pub(crate) fn write_beside<T>(
         meanwhile()
     });
     (committed.into_inner().unwrap(), done)
+}
+
+/// Three facts in one transaction. Its names are added if it commits.
+fn transaction(
+    product: Product,
+    writer: usize,
+    round: usize,
+    committed: &mut BTreeSet<String>,
+) -> String {
+    let names: Vec<String> = (0..3).map(|n| format!("{writer}-{round}-{n}")).collect();
+    let facts: String = names.iter().map(|name| fact(name)).collect();
+    let pause = if (round + writer) % 7 == 0 { pause(product) } else { "" };
+    if round % 4 == 3 {
+        return format!("BEGIN;\n{facts}{pause}ROLLBACK;\n");
+    }
+    committed.extend(names);
+    format!("BEGIN;\n{facts}{pause}COMMIT;\n")
 }
 
 const fn pause(product: Product) -> &'static str {

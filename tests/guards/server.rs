@@ -161,11 +161,13 @@ impl Postgresql {
     }
 
     /// Ends it, and its sessions with it.
+    #[allow(dead_code, reason = "each test program uses the part of it that it needs")]
     pub(crate) fn stop(&mut self) {
         self.running.stop("-INT");
     }
 
     /// Starts it over its directory.
+    #[allow(dead_code, reason = "each test program uses the part of it that it needs")]
     pub(crate) fn start_again(&mut self) {
         let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
         self.running = self.home.start(&self.server, &arguments);
@@ -242,11 +244,13 @@ impl Mariadb {
     }
 
     /// Ends it, and its sessions with it.
+    #[allow(dead_code, reason = "each test program uses the part of it that it needs")]
     pub(crate) fn stop(&mut self) {
         self.running.stop("-TERM");
     }
 
     /// Starts it over its directory.
+    #[allow(dead_code, reason = "each test program uses the part of it that it needs")]
     pub(crate) fn start_again(&mut self) {
         let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
         self.running = self.home.start(&self.server, &arguments);

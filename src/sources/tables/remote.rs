@@ -77,7 +77,7 @@ impl RemoteTable {
         wanted: &Wanted,
     ) -> Outcome<Vec<RemoteRow>> {
         let all = self.select(wanted, MAX_ROWS);
-        match self.attempt(connection, |connection| connection.rows(&all, MAX_ROWS)) {
+        match attempt(connection, |connection| connection.rows(&all, MAX_ROWS)) {
             Ok(rows) => rows.into_iter().map(|row| self.row(row)).collect(),
             // One of them cannot be read: which one?
             Err(error) if refused_row(self.product(), &error).is_some() => {
@@ -98,7 +98,7 @@ impl RemoteTable {
         for row in ids {
             let key = self.key(&mut row.into_iter())?;
             let one = self.select(&Wanted::One(key.0), 1);
-            match self.attempt(connection, |connection| connection.rows(&one, 1)) {
+            match attempt(connection, |connection| connection.rows(&one, 1)) {
                 Ok(rows) => {
                     for row in rows {
                         read.push(self.row(row)?);
@@ -234,7 +234,7 @@ impl RemoteTable {
             tried.extend(settings.own_columns().iter().map(|own| self.dialect.try_change(own)));
         }
         for statement in tried {
-            let denied = match self.attempt(connection, |connection| connection.run(&statement)) {
+            let denied = match attempt(connection, |connection| connection.run(&statement)) {
                 Ok(_rows) => None,
                 Err(error) => Some(trouble::denied(self.product(), &error)?),
             };
@@ -261,14 +261,6 @@ impl RemoteTable {
         work: impl FnOnce(&mut dyn Connection) -> Result<T, Error>,
     ) -> Outcome<T> {
         once(connection, self.product(), work)
-    }
-
-    fn attempt<T>(
-        &self,
-        connection: &mut dyn Connection,
-        work: impl FnOnce(&mut dyn Connection) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        attempt(connection, work)
     }
 
     /// The id of a row, and its transaction.
