@@ -1,5 +1,10 @@
 //! Targets: guard and effect are one transaction of the ERP's own database.
 
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use oncebox::databases::product::Product;
 
 use crate::erp::{Erp, erps, oncebox};
@@ -210,4 +215,94 @@ fn what_cannot_be_used_is_refused_when_it_is_made() {
         assert!(answer.contains(says), "{says}: {answer}");
     }
     process.stop();
+}
+
+/// A line to the database that is cut at a commit: each second one before the database gets it, each other after it.
+struct CutLine {
+    port: u16,
+    cuts: Arc<AtomicU64>,
+}
+
+impl CutLine {
+    fn start(to: u16, most: u64) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let cuts = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&cuts);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let (Ok(client), counted) = (client, Arc::clone(&counted)) else { return };
+                thread::spawn(move || Self::pass_on(client, to, &counted, most));
+            }
+        });
+        Self { port, cuts }
+    }
+
+    fn pass_on(mut client: TcpStream, to: u16, cuts: &AtomicU64, most: u64) {
+        let Ok(mut server) = TcpStream::connect(("127.0.0.1", to)) else { return };
+        let mut back = client.try_clone().unwrap();
+        let mut from = server.try_clone().unwrap();
+        thread::spawn(move || drop(std::io::copy(&mut from, &mut back)));
+        let mut buffer = vec![0; 1 << 16];
+        let mut commits = 0;
+        while let Ok(count @ 1..) = client.read(&mut buffer) {
+            // The whole statement, not a setting with the word in it.
+            let text = buffer[..count].strip_suffix(b"\0").unwrap_or(&buffer[..count]);
+            let is_commit = text.to_ascii_uppercase().ends_with(b"COMMIT");
+            commits += u64::from(is_commit);
+            // Each third commit of a connection, so that something goes on between the cuts.
+            let is_cut = is_commit && commits % 3 == 0 && cuts.load(Ordering::Relaxed) < most;
+            if is_cut {
+                let n = cuts.fetch_add(1, Ordering::Relaxed);
+                if n % 2 == 0 {
+                    drop(server.write_all(&buffer[..count]));
+                }
+                drop(client.shutdown(Shutdown::Both));
+                // The database reads what came before it learns that nobody is there.
+                drop(server.shutdown(Shutdown::Write));
+                return;
+            }
+            if server.write_all(&buffer[..count]).is_err() {
+                return;
+            }
+        }
+        drop(server.shutdown(Shutdown::Both));
+    }
+}
+
+#[test]
+fn a_line_that_is_cut_at_commits_doubles_no_effect_and_loses_none() {
+    let most = number("ONCEBOX_CUTS", 4);
+    for erp in erps("mark") {
+        set_up(&erp);
+        let home = tempfile::tempdir().unwrap();
+        erp.settings(home.path(), "");
+        let line = CutLine::start(erp.port(), most);
+        let settings = home.path().join("oncebox.toml");
+        let direct = fs::read_to_string(&settings).unwrap();
+        let through =
+            direct.replace(&format!("port = {}", erp.port()), &format!("port = {}", line.port));
+        fs::write(&settings, through).unwrap();
+        let process = Process::start(home.path());
+        let effect = home.path().join("take.sql");
+        fs::write(&effect, TAKE).unwrap();
+        let effect = effect.to_str().unwrap();
+        oncebox(
+            home.path(),
+            &["subscription", "create", "stock", "--database", "erp", "--effect-file", effect],
+        );
+        let mut published = 0_i64;
+        until("the line was cut often enough", || {
+            publish(&process, "a");
+            published += 1;
+            line.cuts.load(Ordering::Relaxed) >= most || published >= 900
+        });
+        until("all is done", || states(home.path()) == format!("completed {published}"));
+        assert_eq!(line.cuts.load(Ordering::Relaxed), most);
+        assert_eq!(pieces(&erp, "a"), 1000 - published);
+        assert_eq!(erp.run("SELECT count(*) FROM processed_events"), published.to_string());
+        let said = said(home.path());
+        assert!(said.iter().any(|said| said == "success: already done"), "{said:?}");
+        process.stop();
+    }
 }

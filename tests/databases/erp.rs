@@ -71,6 +71,14 @@ impl Erp {
         }
     }
 
+    /// The port of its server.
+    pub(crate) fn port(&self) -> u16 {
+        match &self.server {
+            Server::Postgresql(server) => server.port,
+            Server::Mariadb(server) => server.port,
+        }
+    }
+
     fn set_up(&self) {
         self.run(match self.product() {
             Product::Postgresql => "CREATE ROLE oncebox LOGIN PASSWORD 'secret'",
