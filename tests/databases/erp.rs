@@ -293,7 +293,7 @@ fn transaction(
 ) -> String {
     let names: Vec<String> = (0..3).map(|n| format!("{writer}-{round}-{n}")).collect();
     let facts: String = names.iter().map(|name| fact(name)).collect();
-    let pause = if (round + writer) % 7 == 0 { pause(product) } else { "" };
+    let pause = if (round + writer).is_multiple_of(7) { pause(product) } else { "" };
     if round % 4 == 3 {
         return format!("BEGIN;\n{facts}{pause}ROLLBACK;\n");
     }
