@@ -17,6 +17,7 @@ mod effects;
 mod erp;
 mod failures;
 mod marked;
+mod pages;
 mod processes;
 #[path = "../rig/mod.rs"]
 mod rig;
