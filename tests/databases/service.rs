@@ -138,6 +138,41 @@ fn a_database_is_listed_tested_and_missing_grants_are_lines_to_run() {
     }
 }
 
+/// Beside a service or without one.
+#[test]
+fn doctor_says_of_each_database_in_one_line_how_it_is() {
+    let line = |output: &Output, name: &str| {
+        let said = said(output);
+        let is_its = |line: &&str| line.contains(&format!("databases      {name}: "));
+        let all: Vec<&str> = said.lines().filter(is_its).collect();
+        assert_eq!(all.len(), 1, "{said}");
+        all[0].to_owned()
+    };
+    let none = Service::start("");
+    let without = said(&none.run(&["doctor"]));
+    assert!(!without.contains("databases"), "{without}");
+    let mut lacking = Service::start(
+        "[databases.shop]\ndriver = \"PostgreSQL Unicode\"\nprogram = \"/nowhere/oncebox-odbc\"\n",
+    );
+    for is_served in [true, false] {
+        if !is_served {
+            lacking.process.kill().unwrap();
+            lacking.process.wait().unwrap();
+        }
+        let looked = lacking.run(&["doctor"]);
+        assert_eq!(looked.status.code(), Some(1));
+        let line = line(&looked, "shop");
+        assert!(line.starts_with("fail") && line.contains("install the package"), "{line}");
+    }
+    for site in sites() {
+        let secrets = tempfile::tempdir().unwrap();
+        let service = Service::start(&lines(&site, secrets.path()));
+        let line = line(&service.run(&["doctor"]), "erp");
+        assert!(line.contains("tls: not encrypted: tls = false"), "{line}");
+        assert!(!line.contains("connection"), "{line}");
+    }
+}
+
 /// A server that takes connections and says nothing: the driver hangs.
 #[test]
 fn no_process_outlives_a_service_that_is_killed_while_a_driver_hangs() {
