@@ -26,9 +26,8 @@ use crate::base::clock::Clock;
 use crate::base::faults::Faults;
 use crate::base::id::{self, Draw};
 use crate::base::stop::Stop;
-use crate::config::{Live, Settings, environment};
+use crate::config::{Live, Settings};
 use crate::databases::database::{Databases, Machine};
-use crate::databases::helper::Deadlines;
 use crate::health_probes;
 use crate::http::client::Sender;
 use crate::jobs::runner::Runner;
@@ -84,7 +83,7 @@ impl Appliance {
         let auth = Auth::new(store.clone(), clock.clone(), Arc::clone(&hasher));
         let disk = disk_watch(gauge, &settings, &store);
         let (backups, schedule) = backups(&settings.get(), (&store, &clock), &stop);
-        let databases = databases(&settings, &clock);
+        let databases = Databases::of(&settings.get().databases.all, &Machine::ours(&clock));
         let flow = Pipeline::start(PipelineParts {
             store: store.clone(),
             writer_loop,
@@ -399,17 +398,6 @@ fn workers(
     let mover = Mover::start(parts, &flow.spawner)?;
     let files = (store.clone(), mover.archiving.archive.clone());
     Ok((Runner::start(files, clock.clone(), &flow.spawner)?, mover))
-}
-
-/// The databases of the settings.
-fn databases(settings: &Live, clock: &Clock) -> Databases {
-    let machine = Machine {
-        clock: clock.clone(),
-        own_program: std::env::current_exe().ok(),
-        path: environment("PATH").unwrap_or_default(),
-        deadlines: Deadlines::default(),
-    };
-    Databases::of(&settings.get().databases.all, &machine)
 }
 
 fn stages(

@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::base::clock::Clock;
 use crate::base::secret::SecretBytes;
 use crate::config::databases::DatabaseAt;
-use crate::config::own_variables;
+use crate::config::{environment, own_variables};
 use crate::databases::connection::{Connection, Error, Lost, Row, Statement};
 use crate::databases::connection_string::connection_string;
 use crate::databases::failure::{Class, Failure, judge};
@@ -43,6 +43,18 @@ pub struct Machine {
     pub path: String,
     /// How long is waited for answers.
     pub deadlines: Deadlines,
+}
+
+impl Machine {
+    /// This machine, for this program.
+    pub fn ours(clock: &Clock) -> Self {
+        Self {
+            clock: clock.clone(),
+            own_program: std::env::current_exe().ok(),
+            path: environment("PATH").unwrap_or_default(),
+            deadlines: Deadlines::default(),
+        }
+    }
 }
 
 /// All databases of the settings. Clones share them.

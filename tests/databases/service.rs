@@ -124,8 +124,7 @@ fn a_database_is_listed_tested_and_missing_grants_are_lines_to_run() {
         let told = said(&missing);
         assert_eq!(missing.status.code(), Some(1), "{told}");
         let line = told.lines().find_map(|line| line.split_once("run: ")).unwrap().1;
-        assert!(line.starts_with("GRANT INSERT, SELECT"), "{told}");
-        assert_eq!(line.contains("UPDATE"), site.product == Product::Mariadb, "{told}");
+        assert!(line.starts_with("GRANT INSERT ON processed_events TO "), "{told}");
         site.as_owner(line);
         let whole = service.run(&["database", "test", "erp"]);
         assert_eq!(whole.status.code(), Some(0), "{}", said(&whole));
@@ -135,6 +134,41 @@ fn a_database_is_listed_tested_and_missing_grants_are_lines_to_run() {
         let listed = said(&service.run(&["database", "list", "--json"]));
         assert!(listed.contains("\"up\"") && !listed.contains("pass;wo"), "{listed}");
         assert_eq!(service.helpers().len(), 1, "one connection is kept");
+    }
+}
+
+/// Beside a service or without one.
+#[test]
+fn doctor_says_of_each_database_in_one_line_how_it_is() {
+    let line = |output: &Output, name: &str| {
+        let said = said(output);
+        let is_its = |line: &&str| line.contains(&format!("databases      {name}: "));
+        let all: Vec<&str> = said.lines().filter(is_its).collect();
+        assert_eq!(all.len(), 1, "{said}");
+        all[0].to_owned()
+    };
+    let none = Service::start("");
+    let without = said(&none.run(&["doctor"]));
+    assert!(!without.contains("databases"), "{without}");
+    let mut lacking = Service::start(
+        "[databases.shop]\ndriver = \"PostgreSQL Unicode\"\nprogram = \"/nowhere/oncebox-odbc\"\n",
+    );
+    for is_served in [true, false] {
+        if !is_served {
+            lacking.process.kill().unwrap();
+            lacking.process.wait().unwrap();
+        }
+        let looked = lacking.run(&["doctor"]);
+        assert_eq!(looked.status.code(), Some(1));
+        let line = line(&looked, "shop");
+        assert!(line.starts_with("fail") && line.contains("install the package"), "{line}");
+    }
+    for site in sites() {
+        let secrets = tempfile::tempdir().unwrap();
+        let service = Service::start(&lines(&site, secrets.path()));
+        let line = line(&service.run(&["doctor"]), "erp");
+        assert!(line.contains("tls: not encrypted: tls = false"), "{line}");
+        assert!(!line.contains("connection"), "{line}");
     }
 }
 
