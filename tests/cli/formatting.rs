@@ -179,7 +179,7 @@ fn events_go_into_files_and_mails_by_flags() {
     let event = rig.json(&emit)["events"][0]["id"].as_str().unwrap().to_owned();
     let file = out.path().join(format!("invoice.paid-{event}.csv"));
     rig.until("it is written", |_| file.exists());
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), "no;name\nRE-1;\"a;b\"\n");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "no;name\nRE-1;\"a;b\"\n");
     let tested = rig.ok(&["subscription", "test", "files"]);
     shows(&tested, &["synced and removed", "would be written", "It works."]);
     let shown = rig.json(&["subscription", "show", "files"]);
@@ -187,7 +187,7 @@ fn events_go_into_files_and_mails_by_flags() {
         (&shown["target"], &shown["url"]),
         (&json!("folder"), &json!(format!("folder:{folder}")))
     );
-    assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(out.path()).unwrap().count(), 1);
     let mail = ["subscription", "create", "office", "--mail-to", "a@b.example", "--subject", "x"];
     rig.run(&mail).fails(&["no mail server is set"]);
 }
