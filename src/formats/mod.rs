@@ -151,10 +151,10 @@ impl Formats {
         let compiled = template.as_ref().map(|text| Template::compile(text, is_whole)).transpose();
         let compiled = compiled.map_err(|why| format!("template cannot be used: {why}"))?;
         if let (Content::File, Some(template), Some(name)) =
-            (content, &compiled, template.as_ref().and_then(|text| text.name.as_deref()))
+            (content, &compiled, template.as_ref().and_then(|text| text.name.as_ref()))
         {
             template
-                .check_file_name(name)
+                .check_file_name(name.as_str())
                 .map_err(|why| format!("template cannot be used: {why}"))?;
         }
         Ok(Self {

@@ -17,7 +17,7 @@ use minijinja::{
 
 use crate::formats::template_value::{self, Written};
 use crate::formats::{escape, template_names, template_work};
-use crate::model::format::{Escape, TemplateText};
+use crate::model::format::{Escape, LineTemplate, TemplateText};
 
 /// Bytes of all texts of a template at most.
 const MAX_TEXT_BYTES: usize = 32 * 1024;
@@ -106,7 +106,7 @@ impl Template {
             effect: _,
             inbox: _,
         } = text;
-        let bytes: usize = text.texts().map(String::len).sum();
+        let bytes: usize = text.texts().map(str::len).sum();
         if bytes > MAX_TEXT_BYTES || headers.len() > MAX_HEADERS {
             return Err(format!(
                 "it may have {MAX_TEXT_BYTES} bytes and {MAX_HEADERS} header fields; this one has {bytes} and {}",
@@ -124,7 +124,9 @@ impl Template {
             let syntax = SyntaxConfig::builder().keep_trailing_newline(true).build();
             env.set_syntax(syntax.map_err(|error| error.to_string())?);
         }
-        for (place, text) in [(BODY, body), (NAME, name), (SUBJECT, subject)] {
+        let name = name.as_ref().map(LineTemplate::as_str);
+        let subject = subject.as_ref().map(LineTemplate::as_str);
+        for (place, text) in [(BODY, body.as_deref()), (NAME, name), (SUBJECT, subject)] {
             if let Some(text) = text {
                 add(&mut env, place.to_owned(), text)?;
             }
@@ -543,10 +545,8 @@ mod tests {
 
     /// What a template makes of a payload that is written like this.
     fn of_payload(text: &str, payload: &str) -> Result<String, String> {
-        let template = Template::compile(&TemplateText {
-            body: Some(text.to_owned()),
-            ..TemplateText::default()
-        })?;
+        let text = TemplateText { body: Some(text.to_owned()), ..TemplateText::default() };
+        let template = Template::compile(&text, false)?;
         template.check_names()?;
         let payload =
             template_value::of(crate::model::json::Json::read(payload.as_bytes()).unwrap());
@@ -731,7 +731,7 @@ mod tests {
             template.render(&Value::from_pairs([("id", "a\nb"), ("type", "ü")]))
         };
         assert_eq!(
-            of(" {{ 1 }}-{{ 'a' }}\n").unwrap().1,
+            of(" {{ 1 }}-{{ 'a' }}\n").unwrap().headers,
             [("X-Invoice".to_owned(), "1-a".to_owned())]
         );
         for (text, why) in [
@@ -746,7 +746,7 @@ mod tests {
                 "header X-Invoice, line 1: undefined value: `payload` is undefined",
             ),
         ] {
-            assert_eq!(of(text), Err(why.to_owned()));
+            assert_eq!(of(text).unwrap_err(), why);
         }
     }
 }

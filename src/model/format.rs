@@ -6,12 +6,12 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, json_schema};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::base::schema::{AnyValue, Ascii, Text, values};
+use crate::base::schema::{AnyValue, Ascii, Text, described, values};
 use crate::base::words::{self, words};
 use crate::model::json::Json;
 use crate::model::json_path::Path;
@@ -203,8 +203,6 @@ words! {
 values! {
     /// A template, in the language of Jinja.
     TemplateSource = { "type": "string", "maxLength": 32768 }
-    /// A template of one line, in the language of Jinja.
-    LineTemplate = { "type": "string", "minLength": 1, "maxLength": 1024 }
     /// A statement of SQL.
     EffectSource = { "type": "string", "minLength": 1, "maxLength": 16384 }
     /// Templates of header fields by their names.
@@ -214,6 +212,20 @@ values! {
         "propertyNames": { "pattern": "^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,255}$" },
     }
 }
+
+/// A template of one line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct LineTemplate(String);
+
+impl LineTemplate {
+    /// Its text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+described!(LineTemplate, json_schema!({ "type": "string", "maxLength": 32768 }));
 
 /// What a request is written with (docs/formats.md).
 // Stored in `subscriptions.template`.
@@ -239,17 +251,14 @@ pub struct TemplateText {
         skip_serializing_if = "Option::is_none",
         deserialize_with = "words::optional"
     )]
-    #[schemars(with = "Option<Escape>")]
     pub escape: Option<Escape>,
     /// Of a `folder`: the name of an event's file, which must have `id` or `webhook_id`. Of `email`: that of the
     /// attachment. If absent, the `webhook_id` with an ending by media type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<LineTemplate>")]
-    pub name: Option<String>,
+    pub name: Option<LineTemplate>,
     /// Of `email`: the subject; the event's type and aggregate, if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<LineTemplate>")]
-    pub subject: Option<String>,
+    pub subject: Option<LineTemplate>,
     /// Of `email`: whether the event's payload is attached.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub attach: bool,
@@ -265,8 +274,9 @@ pub struct TemplateText {
 
 impl TemplateText {
     /// All texts in the language of Jinja.
-    pub fn texts(&self) -> impl Iterator<Item = &String> {
-        self.body.iter().chain(&self.name).chain(&self.subject).chain(self.headers.values())
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        let lines = self.name.iter().chain(&self.subject).map(LineTemplate::as_str);
+        self.body.iter().chain(self.headers.values()).map(String::as_str).chain(lines)
     }
 }
 

@@ -115,7 +115,7 @@ impl Destinations {
         let weigh = |_: &SubscriptionSeq, open: &Destination| {
             let template = open.subscription.new.template.as_ref();
             let texts = template.into_iter().flat_map(TemplateText::texts);
-            let bytes = texts.map(String::len).sum::<usize>();
+            let bytes = texts.map(str::len).sum::<usize>();
             bytes.saturating_mul(COMPILED_PER_BYTE).saturating_add(OPEN_BYTES)
         };
         let open = Cache::of_bytes(MAX_OPEN_BYTES, weigh);

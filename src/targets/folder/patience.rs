@@ -117,7 +117,7 @@ fn start(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    const LONG: Duration = Duration::from_secs(60);
+    const LONG: Duration = Duration::from_mins(1);
 
     #[test]
     fn work_that_hangs_is_left_behind_and_its_folder_waits_for_it() {
