@@ -8,8 +8,8 @@ use std::process::{Child, Command, Output, Stdio};
 use oncebox::databases::product::Product;
 use tempfile::TempDir;
 
-use crate::rig::until;
-use crate::site::{PASSWORD, Site, sites};
+use crate::rig::{skipped, until};
+use crate::site::{PASSWORD, Site, program, sites};
 
 /// A service of its own with the database `erp` in its settings.
 struct Service {
@@ -206,4 +206,28 @@ fn without_the_program_the_test_says_which_package_to_install() {
     assert!(said(&tested).contains("install the package oncebox-odbc"), "{}", said(&tested));
     let unknown = service.run(&["database", "test", "other"]);
     assert_ne!(unknown.status.code(), Some(0));
+}
+
+#[test]
+fn a_driver_that_is_missing_is_named_with_the_package_that_has_it() {
+    let Some(_) = program() else {
+        return skipped("needs oncebox-odbc: cargo build -p oncebox-odbc");
+    };
+    let service = Service::start(
+        "[databases.pg]\ndriver = \"PostgreSQL Nowhere\"\n\
+         [databases.pg-file]\nproduct = \"postgresql\"\ndriver = \"/nowhere/psqlodbcw.so\"\n\
+         [databases.maria]\ndriver = \"MariaDB Nowhere\"\n\
+         [databases.tds]\nproduct = \"sqlserver\"\ndriver = \"FreeTDS Nowhere\"\n",
+    );
+    for (name, package) in [
+        ("pg", "odbc-postgresql"),
+        ("pg-file", "odbc-postgresql"),
+        ("maria", "odbc-mariadb"),
+        ("tds", "tdsodbc"),
+    ] {
+        let tested = service.run(&["database", "test", name]);
+        assert_eq!(tested.status.code(), Some(1), "{}", said(&tested));
+        let next = format!("install the driver: apt-get install {package};");
+        assert!(said(&tested).contains(&next), "{}", said(&tested));
+    }
 }
