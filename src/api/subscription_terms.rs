@@ -193,9 +193,32 @@ fn unusable(why: String) -> Problem {
 /// Whether what it says can be used, and goes together.
 /// Fails with 422 with what does not.
 pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
-    let unusable = |error| Problem::unprocessable(format!("The policy cannot be used: {error}."));
+    let unusable = |error: String| unusable_policy(&error);
     effective(new, &api.settings.get().delivery).map_err(unusable)?;
     lease_time(&new.policy).map_err(unusable)?;
+    check_target(new)?;
+    if new.is_of_alerts() {
+        return Err(of_alerts());
+    }
+    if let (Some(probe), Target::Http(url)) = (&new.policy.probe, &new.target) {
+        probe.request(url).map_err(unusable)?;
+    }
+    check_order(new)?;
+    check_headers(&new.headers)?;
+    check_content(new)?;
+    if new.headers.len() > MAX_HEADERS || new.owner_id.len() > 255 {
+        let detail = "A subscription has at most 32 headers and an owner_id of at most 255 bytes.";
+        return Err(Problem::unprocessable(detail));
+    }
+    Ok(())
+}
+
+fn unusable_policy(why: &str) -> Problem {
+    Problem::unprocessable(format!("The policy cannot be used: {why}."))
+}
+
+/// Whether its method and policy go together with its target.
+fn check_target(new: &NewSubscription) -> Result<(), Problem> {
     let Policy {
         timeout, in_flight_max, lease, rate, confirm_within, classes, event_fields, ..
     } = &new.policy;
@@ -211,7 +234,7 @@ pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
         Target::Pull if is_of_requests => {
             let why = "a pull subscription has a lease; timeout, in_flight_max, rate, confirm_within, \
                        classes, event_fields and probe are of requests, and none is made";
-            return Err(unusable(why.to_owned()));
+            return Err(unusable_policy(why));
         }
         Target::Pull if new.method != CallMethod::default() => {
             let detail = "A pull subscription has no method: consumers ask for its events.";
@@ -223,7 +246,7 @@ pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
         }
         Target::Kafka(_) if event_fields.is_some() => {
             let why = "event_fields is of requests; a record has the attributes of CloudEvents as header fields";
-            return Err(unusable(why.to_owned()));
+            return Err(unusable_policy(why));
         }
         Target::Folder(_) | Target::Database(_) | Target::Email(_)
             if new.method != CallMethod::default()
@@ -234,7 +257,7 @@ pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
         {
             let why = "method, probe, confirm_within, classes and event_fields are of HTTP requests, and this target \
                        gets none";
-            return Err(unusable(why.to_owned()));
+            return Err(unusable_policy(why));
         }
         Target::Http(_)
         | Target::Kafka(_)
@@ -243,7 +266,7 @@ pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
         | Target::Email(_)
             if lease.is_some() =>
         {
-            return Err(unusable("lease is of pull subscriptions".to_owned()));
+            return Err(unusable_policy("lease is of pull subscriptions"));
         }
         Target::Command(_) => return Err(of_alerts()),
         Target::Pull
@@ -252,19 +275,6 @@ pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
         | Target::Folder(_)
         | Target::Database(_)
         | Target::Email(_) => {}
-    }
-    if new.is_of_alerts() {
-        return Err(of_alerts());
-    }
-    if let (Some(probe), Target::Http(url)) = (&new.policy.probe, &new.target) {
-        probe.request(url).map_err(unusable)?;
-    }
-    check_order(new)?;
-    check_headers(&new.headers)?;
-    check_content(new)?;
-    if new.headers.len() > MAX_HEADERS || new.owner_id.len() > 255 {
-        let detail = "A subscription has at most 32 headers and an owner_id of at most 255 bytes.";
-        return Err(Problem::unprocessable(detail));
     }
     Ok(())
 }

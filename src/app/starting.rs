@@ -83,7 +83,6 @@ impl Appliance {
         let auth = Auth::new(store.clone(), clock.clone(), Arc::clone(&hasher));
         let disk = disk_watch(gauge, &settings, &store);
         let (backups, schedule) = backups(&settings.get(), (&store, &clock), &stop);
-        let databases = Databases::of(&settings.get().databases.all, &Machine::ours(&clock));
         let flow = Pipeline::start(PipelineParts {
             store: store.clone(),
             writer_loop,
@@ -98,7 +97,7 @@ impl Appliance {
             disk: Arc::clone(&disk),
             backups: schedule,
             budget: budget.clone(),
-            databases: databases.clone(),
+            databases: Databases::of(&settings.get().databases.all, &Machine::ours(&clock)),
             suspects: Arc::clone(&suspects),
             faults: faults.clone(),
             source_marks,
@@ -108,11 +107,9 @@ impl Appliance {
             stop: stop.clone(),
         })?;
         let common = Common { store: &store, settings: &settings, clock: &clock, draw: &draw };
-        let safety = (&budget, Arc::clone(&suspects), &faults);
-        let shared = shared(&flow, common, (&disk, &databases), safety);
+        let shared = shared(&flow, common, &disk, (&budget, Arc::clone(&suspects), &faults));
         let sources = Relaying::start(shared.clone(), &flow.spawner, bell)?;
         let workers = workers(&flow, common, (&disk, &faults))?;
-        let stages = stages(&flow, shared, (rotation, backups), &workers);
         let api = Api::new(ApiParts {
             store,
             clock,
@@ -120,7 +117,7 @@ impl Appliance {
             key: ring,
             auth,
             hasher,
-            flow: stages,
+            flow: stages(&flow, shared, (rotation, backups), &workers),
             budget,
             settings,
         });
@@ -234,7 +231,7 @@ fn pause_beyond_limits(
 fn shared(
     flow: &Pipeline,
     Common { store, settings, clock, draw }: Common<'_>,
-    (disk, databases): (&Arc<DiskWatch>, &Databases),
+    disk: &Arc<DiskWatch>,
     (budget, suspects, faults): (&Budget, Arc<Suspects>, &Faults),
 ) -> Shared {
     Shared {
@@ -251,7 +248,7 @@ fn shared(
         budget: budget.clone(),
         suspects,
         faults: faults.clone(),
-        databases: databases.clone(),
+        databases: flow.databases.clone(),
     }
 }
 

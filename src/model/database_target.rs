@@ -19,7 +19,7 @@ impl DatabaseTarget {
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || format!("{text:?} cannot be read: {SHAPE}");
         let name = text.strip_prefix("database:").ok_or_else(wrong)?;
-        Name::parse(name).map_err(|_| wrong())?;
+        Name::parse(name).map_err(|error| format!("{}: {error}", wrong()))?;
         Ok(Self(text.to_owned()))
     }
 

@@ -147,6 +147,8 @@ pub struct Parts {
 
 /// The running stages.
 pub struct Pipeline {
+    /// Databases of others.
+    pub databases: Databases,
     /// Receives webhooks.
     pub receive: Receive,
     /// Publishes events.
@@ -321,6 +323,7 @@ impl Pipeline {
             spawn(&format!("deliver-{n}"), &listener, move || deliver.run(&assignments))
         });
         Ok(Self {
+            databases: parts.databases,
             receive,
             publish,
             consume,

@@ -133,7 +133,7 @@ fn values(parcel: &Parcel<'_>, product: Product) -> Result<EventValues, String> 
     })
 }
 
-/// A time as the database reads it: RFC 3339, and for MariaDB the same moment in UTC without `T` and `Z`.
+/// A time as the database reads it: RFC 3339, and for `MariaDB` the same moment in UTC without `T` and `Z`.
 fn time_text(at: Timestamp, product: Product) -> String {
     let text = at.to_string();
     match product {

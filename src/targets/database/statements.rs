@@ -7,7 +7,7 @@ use crate::model::database_product::Product;
 use crate::model::effect_statement::{EffectStatement, EffectValue};
 use crate::model::inbox_table::InboxTable;
 
-/// MariaDB: a row with this key is there.
+/// `MariaDB`: a row with this key is there.
 const DUPLICATE_OF_MARIADB: i32 = 1062;
 
 /// The values of an event that statements may use.
