@@ -154,7 +154,7 @@ impl Formats {
             (content, &compiled, template.as_ref().and_then(|text| text.name.as_ref()))
         {
             template
-                .check_file_name(name.as_str())
+                .check_file_name(name.text())
                 .map_err(|why| format!("template cannot be used: {why}"))?;
         }
         Ok(Self {

@@ -124,8 +124,8 @@ impl Template {
             let syntax = SyntaxConfig::builder().keep_trailing_newline(true).build();
             env.set_syntax(syntax.map_err(|error| error.to_string())?);
         }
-        let name = name.as_ref().map(LineTemplate::as_str);
-        let subject = subject.as_ref().map(LineTemplate::as_str);
+        let name = name.as_ref().map(LineTemplate::text);
+        let subject = subject.as_ref().map(LineTemplate::text);
         for (place, text) in [(BODY, body.as_deref()), (NAME, name), (SUBJECT, subject)] {
             if let Some(text) = text {
                 add(&mut env, place.to_owned(), text)?;

@@ -220,7 +220,7 @@ pub struct LineTemplate(String);
 
 impl LineTemplate {
     /// Its text.
-    pub fn as_str(&self) -> &str {
+    pub fn text(&self) -> &str {
         &self.0
     }
 }
@@ -275,7 +275,7 @@ pub struct TemplateText {
 impl TemplateText {
     /// All texts in the language of Jinja.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
-        let lines = self.name.iter().chain(&self.subject).map(LineTemplate::as_str);
+        let lines = self.name.iter().chain(&self.subject).map(LineTemplate::text);
         self.body.iter().chain(self.headers.values()).map(String::as_str).chain(lines)
     }
 }
