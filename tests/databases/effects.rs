@@ -76,7 +76,7 @@ fn each_event_takes_effect_once_over_kills() {
         set_up(&erp);
         let (home, mut process) = taking(&erp, &[]);
         let count = 200;
-        for n in 0..number("ONCEBOX_KILLS", 4) + 1 {
+        for n in 0..=number("ONCEBOX_KILLS", 4) {
             for _ in 0..count / 5 {
                 publish(&process, "a");
             }
@@ -251,10 +251,11 @@ impl CutLine {
             let is_commit = text.to_ascii_uppercase().ends_with(b"COMMIT");
             commits += u64::from(is_commit);
             // Each third commit of a connection, so that something goes on between the cuts.
-            let is_cut = is_commit && commits % 3 == 0 && cuts.load(Ordering::Relaxed) < most;
+            let is_cut =
+                is_commit && commits.is_multiple_of(3) && cuts.load(Ordering::Relaxed) < most;
             if is_cut {
                 let n = cuts.fetch_add(1, Ordering::Relaxed);
-                if n % 2 == 0 {
+                if n.is_multiple_of(2) {
                     drop(server.write_all(&buffer[..count]));
                 }
                 drop(client.shutdown(Shutdown::Both));

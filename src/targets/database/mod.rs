@@ -5,7 +5,7 @@
 //! at the same time share a transaction; after an error each has its own, so that one that the database refuses is one
 //! dead letter.
 
-mod statements;
+mod store;
 mod together;
 mod transaction;
 
@@ -19,7 +19,7 @@ use crate::model::database_product::Product;
 use crate::model::database_target::Effect;
 use crate::model::outcome::{AttemptClass, Outcome};
 use crate::model::subscription::Target;
-use crate::targets::database::statements::EventValues;
+use crate::targets::database::store::EventValues;
 use crate::targets::database::together::Together;
 use crate::targets::database::transaction::{Done, End, Work};
 use crate::targets::parcel::{Parcel, Sends};
@@ -63,8 +63,8 @@ impl Database {
         let product = database.product();
         let values = values(parcel, product).map_err(unbuildable)?;
         let effect = match &effect {
-            Effect::Statement(statement) => statements::effect(statement, &values),
-            Effect::Inbox(table) => statements::inbox_row(product, table, &values),
+            Effect::Statement(statement) => store::effect(statement, &values),
+            Effect::Inbox(table) => store::inbox_row(product, table, &values),
         };
         let work = Work { group: new.name.to_string(), webhook_id: values.webhook_id, effect };
         Ok(Ready { database: Arc::clone(database), work })

@@ -2,7 +2,7 @@
 
 use crate::databases::connection::{Connection, Error, Statement};
 use crate::model::database_product::Product;
-use crate::targets::database::statements;
+use crate::targets::database::store;
 
 /// What a delivery does in the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,8 +63,8 @@ fn effects(
 ) -> Result<Vec<Done>, Error> {
     let mut all = Vec::with_capacity(works.len());
     for work in works {
-        let claim = statements::claim(product, &work.group, &work.webhook_id);
-        let is_first = statements::is_first(product, connection.run(&claim))?;
+        let claim = store::claim(product, &work.group, &work.webhook_id);
+        let is_first = store::is_first(product, connection.run(&claim))?;
         all.push(if is_first { Done::Now(connection.run(&work.effect)?) } else { Done::Before });
     }
     Ok(all)
