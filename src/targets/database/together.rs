@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn what_waits_while_another_works_goes_together_and_each_gets_its_own() {
         let together = Together::new(3);
-        let (hold, held) = bounded::<()>(0);
+        let (release, held) = bounded::<()>(0);
         let sizes = Mutex::new(Vec::new());
         let run = |works: Vec<u32>| {
             if works == [0] {
@@ -135,7 +135,7 @@ mod tests {
             }
             // Another key waits for nobody.
             assert_eq!(together.join(&"b", 7, run), Some(70));
-            hold.send(()).unwrap();
+            release.send(()).unwrap();
             assert_eq!(first.join().unwrap(), Some(0));
             for (n, other) in (1..).zip(others) {
                 assert_eq!(other.join().unwrap(), Some(n * 10));
