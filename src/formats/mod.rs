@@ -212,7 +212,11 @@ impl Formats {
                 format!("the subscription's template cannot be used for this event: {why}")
             })
         };
-        let rendered = template.map(render).transpose()?.unwrap_or_default();
+        let mut rendered = template.map(render).transpose()?.unwrap_or_default();
+        if let (true, Content::File, Some(template)) = (is_ping, self.content, &self.template) {
+            // A test shows the name that events get, unless it is made of their payloads.
+            rendered.name = template.name(&context(outgoing)?).unwrap_or_default();
+        }
         // The attachment is the payload as it came.
         let attached = naming::attachment(outgoing, rendered.name.as_deref());
         let subject = naming::subject(outgoing, rendered.subject.as_deref());

@@ -196,13 +196,19 @@ impl Template {
             }
         });
         let headers = each.collect::<Result<_, _>>()?;
-        let line = |place: &str| {
-            let line = self.one(place, event, MAX_LINE_BYTES)?;
-            Ok::<_, String>(String::from_utf8_lossy(&line).trim().to_owned())
-        };
-        let name = self.has_name.then(|| line(NAME)).transpose()?;
-        let subject = self.has_subject.then(|| line(SUBJECT)).transpose()?;
+        let name = self.name(event)?;
+        let subject = self.has_subject.then(|| self.line(SUBJECT, event)).transpose()?;
         Ok(Rendered { body, headers, name, subject })
+    }
+
+    /// Renders the name of the file alone, if there is a template of it.
+    pub fn name(&self, event: &Value) -> Result<Option<String>, String> {
+        self.has_name.then(|| self.line(NAME, event)).transpose()
+    }
+
+    fn line(&self, place: &str, event: &Value) -> Result<String, String> {
+        let line = self.one(place, event, MAX_LINE_BYTES)?;
+        Ok(String::from_utf8_lossy(&line).trim().to_owned())
     }
 
     fn one(&self, place: &str, event: &Value, max: usize) -> Result<Vec<u8>, String> {

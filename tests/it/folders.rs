@@ -335,7 +335,7 @@ fn a_test_shows_what_would_be_written_and_leaves_no_file() {
     let out = Out::new(&json!({ "template": { "name": "{{ type }}-{{ id }}.json" } }));
     let tested = out.rig.post("/v1/subscriptions/files/test", &json!({})).is(200).json();
     assert_eq!((&tested["ok"], &tested["class"]), (&json!(true), &json!("success")), "{tested}");
-    shows(&tested["excerpt"].to_string(), &["would be written"]);
+    shows(&tested["excerpt"].to_string(), &["would be written: oncebox.ping-"]);
     assert_eq!(out.names(), [""; 0]);
     let event = out.rig.publish_type("order.paid");
     out.rig.settle();
