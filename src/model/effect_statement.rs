@@ -246,7 +246,7 @@ mod tests {
             ("UPDATE a SET b = 'it\\'s'", "backslash"),
             ("UPDATE a SET b = 'it", "has no end: '"),
             ("UPDATE a /* b", "has no end: */"),
-            ("UPDATE a /* b /* c */ */", "comment in a comment"),
+            ("UPDATE a /* b /* c */ */", "comment stands in a comment"),
             ("UPDATE a SET b = $$c$$", "between $ signs"),
             ("UPDATE a SET b = $x$c$x$", "between $ signs"),
             ("SELECT /*!50000 SLEEP(1) */ 1", "MariaDB runs"),
