@@ -126,8 +126,9 @@ CREATE TABLE subscriptions (
   source          TEXT NOT NULL DEFAULT 'outbox',
   -- JSON array of event-type patterns.
   event_types     TEXT NOT NULL,
-  -- 'http': we send to `url`. 'kafka': we write to the topic of `url`. 'pull': consumers ask for what is due, and `url`
-  -- is ''. 'email' and 'command' are of alert channels: `url` is mailto: with the addresses, or command: with the name of a command in the settings.
+  -- 'http': we send to `url`. 'kafka': we write to the topic of `url`. 'folder': we write a file into the folder of `url`,
+  -- folder: with its path. 'pull': consumers ask for what is due, and `url` is ''. 'email': `url` is mailto: with the
+  -- addresses. 'command' is of alert channels: `url` is command: with the name of a command in the settings.
   target_kind     TEXT NOT NULL DEFAULT 'http',
   url             TEXT NOT NULL,
   method          TEXT NOT NULL DEFAULT 'POST',
@@ -171,7 +172,7 @@ CREATE TABLE subscriptions (
   CONSTRAINT subscription_event_types_is_json CHECK (json_valid(event_types)),
   CONSTRAINT subscription_headers_is_json CHECK (json_valid(headers)),
   CONSTRAINT subscription_policy_is_json CHECK (json_valid(policy)),
-  CONSTRAINT subscription_target_kind_is_known CHECK (target_kind IN ('http', 'kafka', 'pull', 'email', 'command')),
+  CONSTRAINT subscription_target_kind_is_known CHECK (target_kind IN ('http', 'kafka', 'folder', 'database', 'pull', 'email', 'command')),
   CONSTRAINT subscription_url_is_empty_with_pull CHECK ((target_kind = 'pull') = (url = '')),
   CONSTRAINT subscription_method_is_post_put_or_patch CHECK (method IN ('POST', 'PUT', 'PATCH')),
   CONSTRAINT subscription_ordering_is_none_key_or_strict CHECK (ordering IN ('none', 'key', 'strict')),
@@ -1029,11 +1030,13 @@ CREATE TABLE tenants (
   -- The privacy policy for published events: 'allow', or JSON with rules (docs/privacy.md).
   pii          TEXT NOT NULL DEFAULT 'allow'
                CONSTRAINT tenant_pii_is_allow_or_json CHECK (pii = 'allow' OR json_valid(pii)),
-  -- The last day (UTC, since 1970) on which e-mails of alerts were sent, and how many.
+  -- The last day (UTC, since 1970) on which e-mails were sent, and how many of alerts.
   mail_day     INTEGER NOT NULL DEFAULT 0,
   mail_count   INTEGER NOT NULL DEFAULT 0,
   -- 1: somebody has stated its policy. 0: it is the default.
   pii_stated   INTEGER NOT NULL DEFAULT 0,
+  -- How many e-mails of events were sent on `mail_day`.
+  event_mail_count INTEGER NOT NULL DEFAULT 0,
   CONSTRAINT tenant_name_is_1_to_63_of_a_z_0_9_dash
     CHECK (length(name) BETWEEN 1 AND 63 AND name NOT GLOB '*[^a-z0-9-]*')
 ) STRICT;
@@ -1104,12 +1107,13 @@ CREATE TABLE sources (
   -- Also the source_system of its events.
   name            TEXT NOT NULL,
   kind            TEXT NOT NULL,
-  -- JSON: the path, and how the file or folder is read.
+  -- JSON: the path or the database, and how it is read.
   settings        TEXT NOT NULL,
   state           TEXT NOT NULL DEFAULT 'ACTIVE',
   -- The last row that was copied; set in the transaction that copies it.
   cursor          INTEGER NOT NULL DEFAULT 0,
-  -- Identifies the file as it was last read, so that a replaced or restored file is noticed.
+  -- JSON. Identifies the file or database as it was last read, so that a replaced or restored one is noticed; for a
+  -- database also what a person asked for that is not done yet.
   identity        TEXT,
   event_count     INTEGER NOT NULL DEFAULT 0,
   last_event_at   INTEGER,
@@ -1124,7 +1128,7 @@ CREATE TABLE sources (
   deleted_at      INTEGER,
   CONSTRAINT source_name_is_1_to_63_of_a_z_0_9_dash
     CHECK (length(name) BETWEEN 1 AND 63 AND name NOT GLOB '*[^a-z0-9-]*'),
-  CONSTRAINT source_kind_is_sqlite_or_drop CHECK (kind IN ('sqlite', 'drop')),
+  CONSTRAINT source_kind_is_known CHECK (kind IN ('sqlite', 'drop', 'database')),
   CONSTRAINT source_settings_is_json CHECK (json_valid(settings)),
   CONSTRAINT source_state_is_known CHECK (state IN ('ACTIVE', 'PAUSED')),
   CONSTRAINT source_fails_with_an_error CHECK ((last_error IS NULL) = (failing_since IS NULL))

@@ -15,13 +15,5 @@ mkdir -p "$made/completions"
 "$binary" completions fish > "$made/completions/oncebox.fish"
 
 package=$(cargo deb --no-build "$@" | tail -1)
-if [ -n "${DEBFULLNAME:-}" ] && [ -n "${DEBEMAIL:-}" ]; then
-  dpkg-deb -R "$package" "$made/deb"
-  awk -v line="Maintainer: $DEBFULLNAME <$DEBEMAIL>" '/^Maintainer:/ { $0 = line } { print }' \
-    "$made/deb/DEBIAN/control" > "$made/control"
-  cat "$made/control" > "$made/deb/DEBIAN/control"
-  dpkg-deb -b -Zxz --root-owner-group "$made/deb" "$package" > /dev/null
-else
-  echo "The maintainer is an example. Set DEBFULLNAME and DEBEMAIL before others install the package." >&2
-fi
+packaging/name-maintainer.sh "$package"
 echo "$package"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Plays an administrator's story (smoke/story.sh) under a real systemd: a Debian 12 is made by debootstrap, booted
 # by systemd-nspawn, and deleted afterwards. This machine itself is not changed. Needs root, cargo-deb, debootstrap,
-# lintian, systemd-nspawn (systemd-container) and a network on the first run, after which the tree is kept in target/.
+# lintian, systemd-nspawn (systemd-container), unixodbc-dev and a network on the first run, after which the tree is kept in target/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 readonly suite=bookworm packages=ca-certificates,curl,man-db,nginx-light,openssl,python3,systemd,systemd-sysv
@@ -39,12 +39,14 @@ debian() {
   mv "$tree.new" "$tree"
 }
 
-step "the package is built for a maintainer, and lintian has no errors"
+step "the packages are built for a maintainer, and lintian has no errors"
 mkdir -p "$home"
 export DEBFULLNAME="Kim & Sons" DEBEMAIL=kim@example.com
 packaging/build-deb.sh --fast --compress-system --output "$home/oncebox.deb" >/dev/null
 [[ $(dpkg-deb --field "$home/oncebox.deb" Maintainer) == "$DEBFULLNAME <$DEBEMAIL>" ]] || fail "another maintainer"
 lintian --fail-on error --tag-display-limit 0 "$home/oncebox.deb"
+packaging/build-odbc-deb.sh --fast --compress-system --output "$home/oncebox-odbc.deb" >/dev/null
+lintian --fail-on error --tag-display-limit 0 "$home/oncebox-odbc.deb"
 
 step "a Debian machine of its own is made"
 [[ -e $tree ]] || debian > "$home/debootstrap.log" 2>&1 || { tail -20 "$home/debootstrap.log" >&2; fail "no Debian"; }

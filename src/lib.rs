@@ -36,6 +36,8 @@ mod conformance;
 #[cfg(all(feature = "service", not(feature = "internals")))]
 mod console;
 #[cfg(all(feature = "service", not(feature = "internals")))]
+mod databases;
+#[cfg(all(feature = "service", not(feature = "internals")))]
 mod demo;
 #[cfg(all(feature = "service", not(feature = "internals")))]
 mod event_types;
@@ -98,7 +100,7 @@ macro_rules! open {
     ($($room:ident)*) => {$(pub mod $room;)*};
 }
 #[cfg(feature = "internals")]
-open! { alerts api app archive backup base cli config conformance console demo event_types formats health_probes http jobs keys model pipeline privacy signatures sources store sys targets telemetry }
+open! { alerts api app archive backup base cli config conformance console databases demo event_types formats health_probes http jobs keys model pipeline privacy signatures sources store sys targets telemetry }
 
 pub use rusqlite;
 

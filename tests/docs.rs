@@ -464,7 +464,10 @@ fn an_erps_file_and_a_drop_folder_are_read_as_printed() {
     let service = start("oncebox serve", home, port);
     let placed = SOURCES.replace("/srv/", &format!("{}/srv/", home.display()));
     std::fs::create_dir_all(home.join("srv/erp")).unwrap();
-    let [table, rights, decision, folder] = &blocks(&placed)[..] else { panic!("four blocks") };
+    // What needs a server is followed by `tests/databases/pages.rs`.
+    let [table, rights, decision, _database, _reopened, folder] = &blocks(&placed)[..] else {
+        panic!("six blocks")
+    };
     run(table.text, home, port);
     let in_python = placed.split("```python\n").nth(1).unwrap().split("```").next().unwrap();
     std::fs::write(home.join("erp.py"), in_python).unwrap();

@@ -8,6 +8,7 @@ use crate::alerts::store;
 use crate::base::clock::{Clock, Timestamp};
 use crate::config::Live;
 use crate::store::error::Result;
+use crate::store::tenants::MailKind;
 use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::writer::Queue;
 use crate::store::{Store, tenants};
@@ -73,7 +74,7 @@ fn messages(
         }
     };
     if channel.kind == Kind::Email {
-        let sent = tenants::mails(tx, &channel.tenant, now)?;
+        let sent = tenants::mails(tx, &channel.tenant, now, MailKind::Alert)?;
         // Those that wait for tomorrow count tomorrow.
         let end = tenants::end_of_day(now);
         let pending = store::pending_mails(tx, &channel.tenant, end, mails_max)?;

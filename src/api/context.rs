@@ -21,6 +21,7 @@ use crate::base::clock::{Clock, Timestamp};
 use crate::base::fair::FairQueue;
 use crate::base::id::Draw;
 use crate::config::Live;
+use crate::databases::database::Databases;
 use crate::http::message::Response;
 use crate::http::server::StatsHandle;
 use crate::http::service::Reply;
@@ -69,6 +70,8 @@ pub struct Stages {
     pub suspects: Arc<Suspects>,
     /// The status of each source.
     pub sources: SourceStatuses,
+    /// Databases of others.
+    pub databases: Databases,
     /// Deliveries that are being attempted.
     pub in_flight: Arc<InFlight>,
     /// Makes backups.

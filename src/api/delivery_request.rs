@@ -64,8 +64,8 @@ struct RequestAnswer {
     sealed_fields: u32,
     /// Whether an erasure has removed parts of it since.
     erased: bool,
-    /// A curl command that repeats it, once its `***` are filled in.
-    curl: String,
+    /// A curl command that repeats it, once its `***` are filled in; null for a file or a mail.
+    curl: Option<String>,
 }
 
 /// A header field.
@@ -151,7 +151,7 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
         let shown = as_sent(&sent, fixed, box_name.as_deref(), outgoing.clone())?;
         Some((sent, shown))
     });
-    let (sent, Preview { url, headers, body }) = if let Some((sent, shown)) = kept {
+    let (sent, Preview { url, mut headers, body }) = if let Some((sent, shown)) = kept {
         (Some(sent), shown)
     } else if let Some(n) = wanted {
         return Err(Problem::conflict(format!(
@@ -166,6 +166,11 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
         (None, shown.map_err(refused)?)
     };
     let method = sent.as_ref().and_then(|sent| sent.method.clone()).unwrap_or(method);
+    let is_request = !matches!(subscription.new.target, Target::Folder(_) | Target::Email(_));
+    if !is_request {
+        // Nothing is sent but the file, or the mail with its subject.
+        headers.retain(|(name, _, _)| matches!(name.as_str(), "content-type" | "subject"));
+    }
     let (body, body_base64) = match String::from_utf8(body) {
         Ok(text) => (Some(text), None),
         Err(bytes) => (None, Some(BASE64.encode(bytes.as_bytes()))),
@@ -174,7 +179,7 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     Ok(ok(&RequestAnswer {
         delivery: of.seq,
         attempt: sent.map(|sent| sent.n),
-        curl: curl(&method, &url, &headers, body.as_deref()),
+        curl: is_request.then(|| curl(&method, &url, &headers, body.as_deref())),
         method,
         url,
         headers: headers
@@ -215,6 +220,9 @@ fn as_sent(
     if sent.named {
         headers.extend(formats::naming_fields(&outgoing));
     }
+    let lines: Fields = serde_json::from_str(&fixed.fields).unwrap_or_default();
+    let subject = lines.into_iter().find(|(name, _)| name == formats::SUBJECT);
+    headers.extend(subject.map(|(_, value)| ("subject".to_owned(), value)));
     if let Some((_, content_type)) = headers.first_mut() {
         content_type.clone_from(&fixed.content_type);
     }

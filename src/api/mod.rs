@@ -20,6 +20,7 @@ mod consumers;
 pub mod context;
 mod credential_rotation;
 mod credentials;
+mod databases;
 mod dead_letters;
 mod deliveries;
 mod delivery_request;
@@ -125,6 +126,7 @@ static RESOURCES: &[&Resource] = &[
     &credentials::RESOURCE,
     &credential_rotation::RESOURCE,
     &sources::RESOURCE,
+    &databases::RESOURCE,
     &deliveries::RESOURCE,
     &delivery_request::RESOURCE,
     &confirmations::RESOURCE,

@@ -43,7 +43,7 @@ pub(super) const RESOURCE: Resource = Resource {
             .about(
                 "Sends an `oncebox.ping`, or a past event as a delivery would, whatever holds the subscription. The \
                  test has a connection of its own. The receiver may carry out a past event: it has its `webhook-id`. \
-                 When the test succeeds, the hold `auth` ends. It takes 30 s at most. Tests and rotations of a tenant run \
+                 In a `folder` no file stays; a `database` rolls back. When the test succeeds, the hold `auth` ends. It takes 30 s at most. Tests and rotations of a tenant run \
                  one at a time; twelve wait.",
             )
             .returns(&[
@@ -64,7 +64,7 @@ struct TestRequest {
     /// A past event or webhook event to send instead of a ping.
     event_id: Option<Is<Uuid>>,
     /// Whether a ping is sent where no event is. By default it is, but not to a `kafka` target, whose cluster is
-    /// looked at instead.
+    /// looked at instead. To a `folder` nothing is ever sent: a file is written under a temporary name and removed. A `database` rolls back.
     ping: Option<bool>,
     /// Answer at once with 202 and the test's id; its steps are asked for while it runs.
     #[serde(default)]
@@ -232,8 +232,10 @@ fn prepared(api: &Api, call: &Call) -> Result<(Subscription, OutgoingRequest, Ho
             "Nothing is sent to this subscription: consumers ask for its events. Try it with `oncebox consume`.",
         ));
     }
-    let can_look = matches!(subscription.new.target, Target::Kafka(_));
-    let sends = event_id.is_some() || ping.unwrap_or(!can_look);
+    // A file that stays would be read by others, and so would a row.
+    let leaves_nothing = matches!(subscription.new.target, Target::Folder(_) | Target::Database(_));
+    let can_look = leaves_nothing || matches!(subscription.new.target, Target::Kafka(_));
+    let sends = !leaves_nothing && (event_id.is_some() || ping.unwrap_or(!can_look));
     if !sends && !can_look {
         let detail = "ping is false, and an HTTP target is tried by sending: leave ping out.";
         return Err(Problem::unprocessable(detail));
@@ -294,7 +296,11 @@ fn run(
         steps: steps.iter().map(StepAnswer::of).collect(),
         status: outcome.status(),
         excerpt: match outcome {
-            Outcome::Answered { excerpt, .. } if !excerpt.is_empty() => Some(excerpt),
+            Outcome::Answered { excerpt, .. } | Outcome::Accepted { excerpt }
+                if !excerpt.is_empty() =>
+            {
+                Some(excerpt)
+            }
             _ => None,
         },
         class,

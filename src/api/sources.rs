@@ -1,4 +1,4 @@
-//! `/v1/sources`: files and folders that events are read from.
+//! `/v1/sources`: files, folders and tables of databases that events are read from.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,11 +12,16 @@ use crate::model::escalation::Class;
 use crate::model::health::{Check, Level, worst};
 use crate::model::json_fields;
 use crate::model::name::Name;
+use crate::sources::database_settings::{DatabaseSettings, Mode};
+use crate::sources::database_state::{Asked, DatabaseState};
 use crate::sources::{
-    MAX_SILENCE, NewSource, SILENCE_LEAST, Settings, Source, SourceStatus, State, inspect,
-    permitted, tables,
+    MAX_SILENCE, NewSource, SILENCE_LEAST, Settings, Source, SourceStatus, State,
+    database_connection, inspect, permitted, tables,
 };
-use crate::store::escalations;
+use crate::store::{escalations, meta};
+
+/// Marks that are so much older than a backup are taken back as well: the clocks of the two machines may differ.
+const CLOCKS_DIFFER: Duration = Duration::from_mins(10);
 
 const NAME: Param = Param::path::<NameText>("name", "The source's name.", "erp");
 const IS: &[Returns] = &[Returns::json::<SourceAnswer<'_>>(200, "The source as it is now.")];
@@ -24,7 +29,7 @@ const IS: &[Returns] = &[Returns::json::<SourceAnswer<'_>>(200, "The source as i
 /// Sources of events besides the API.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Sources",
-    about: "Inputs besides the API: the `SQLite` file of an ERP, or a folder that receives files.",
+    about: "Inputs besides the API: the `SQLite` file of an ERP, a table of its database, or a folder that receives files.",
     routes: &[
         get("/v1/sources", Read, Listed(list))
             .doc("listSources", "List the sources", &[LIMIT, AFTER])
@@ -77,16 +82,35 @@ pub(super) const RESOURCE: Resource = Resource {
             )
             .returns(IS)
             .body::<SourceReset>(r#"{"from":"start"}"#),
+        post("/v1/sources/{name}/reopen", Operate, Act("source.reopen", reopen))
+            .doc("reopenSource", "Read rows of a database again", &[NAME])
+            .about(
+                "After a restore of the box: takes back the marks of rows that were read since a time, which are then \
+                 read again. An event with a known key is not stored again. Marks up to ten minutes older are taken back \
+                 too, because two clocks may differ.",
+            )
+            .returns(IS)
+            .body::<SourceReopening>(r#"{"since":"2026-01-31T12:00:00.000Z"}"#),
+        post("/v1/sources/{name}/release", Operate, Act("source.release", release))
+            .doc("releaseSource", "Give back the rows that a box has claimed", &[NAME])
+            .about(
+                "For the mode `claim`, when a box is gone for good: other boxes take its rows. A row that it had stored \
+                 and not marked is sent again, so do not do this to a box that may come back.",
+            )
+            .returns(IS)
+            .body::<SourceRelease>(r#"{"box":"north"}"#),
     ],
 };
 
 values! {
     /// The kinds of sources.
-    SourceKind = { "type": "string", "enum": ["sqlite", "drop"] }
+    SourceKind = { "type": "string", "enum": ["sqlite", "drop", "database"] }
     /// How long a source may be silent.
     Silence = { "type": "integer", "minimum": 0, "maximum": millis(MAX_SILENCE) }
     /// A row's number.
     RowNumber = { "type": "integer" }
+    /// The name of a box.
+    BoxText = { "type": "string", "minLength": 1, "maxLength": 63 }
 }
 
 words! {
@@ -134,6 +158,23 @@ struct SourceReset {
     from: Option<From>,
 }
 
+/// `POST /v1/sources/{name}/reopen`
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct SourceReopening {
+    /// The time of the backup that the box was restored from.
+    since: Timestamp,
+}
+
+/// `POST /v1/sources/{name}/release`
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct SourceRelease {
+    /// The box whose rows are given back: its `box.name`.
+    #[serde(rename = "box")]
+    claimed_by: Is<BoxText, String>,
+}
+
 fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let page = call.query.page()?;
     let after = page.after.unwrap_or(0);
@@ -152,19 +193,16 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let settings = read_settings(api, call, &kind, settings.0)?;
     let compared = match &settings {
         Settings::Drop(folder) => Some(check_folder(api, &folder.path, None)?),
-        Settings::Sqlite(_) => None,
+        Settings::Sqlite(_) | Settings::Database(_) => None,
     };
-    let cursor = match from {
-        None => 0,
-        Some(from) => first_cursor(api, (&call.tenant, &settings), from)?,
-    };
+    let begin = beginning(api, (&call.tenant, &settings), from.unwrap_or(From::Start))?;
     let now = api.clock.wall();
     let new = NewSource {
         id: id::uuid7(now, &*api.draw),
         tenant: call.tenant.clone(),
         name,
         settings,
-        cursor,
+        cursor: begin.cursor,
         silent_after: silence(silent_after_ms.unwrap_or(0))?,
     };
     change(api, call, move |tx| {
@@ -175,7 +213,12 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
             let detail = format!("There is a source named {:?} already.", new.name.as_str());
             return Err(Problem::conflict(detail).into());
         }
-        let made = tables::by_name(tx, &new.tenant, new.name.as_str())?.or_not_found("source")?;
+        let mut made =
+            tables::by_name(tx, &new.tenant, new.name.as_str())?.or_not_found("source")?;
+        if begin.identity.is_some() {
+            tables::set_identity(tx, made.seq, None, begin.identity.as_deref())?;
+            made.identity.clone_from(&begin.identity);
+        }
         Ok(Change::made("source", &new.id, &shown(&made, &SourceStatus::default())))
     })
 }
@@ -192,6 +235,10 @@ fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let silent_after = silent_after_ms.map(silence).transpose()?;
     alter(api, call, compared, move |source| {
         if let Some(settings) = &settings {
+            if is_other_table(&source.new.settings, settings) {
+                let restored_at = DatabaseState::read(source.identity.as_deref()).restored_at;
+                source.identity = DatabaseState::begun(restored_at).to_text();
+            }
             source.new.settings = settings.clone();
         }
         if let Some(silent_after) = silent_after {
@@ -229,21 +276,89 @@ fn reset(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
              skipped.",
         ));
     }
-    let cursor = match (cursor, from) {
-        (Some(cursor), None) => i64::try_from(cursor).unwrap_or(i64::MAX),
-        (None, Some(from)) => first_cursor(api, (&source.new.tenant, &source.new.settings), from)?,
+    let begin = match (cursor, from) {
+        (Some(_), None) if matches!(source.new.settings, Settings::Database(_)) => {
+            return Err(Problem::conflict(
+                "A database has no cursor of one number. Give from: start or now, for the mode xid8.",
+            ));
+        }
+        (Some(cursor), None) => {
+            Beginning { cursor: i64::try_from(cursor).unwrap_or(i64::MAX), identity: None }
+        }
+        (None, Some(from)) => beginning(api, (&source.new.tenant, &source.new.settings), from)?,
         _ => return Err(Problem::unprocessable("Give either cursor or from.")),
     };
+    if let Settings::Database(DatabaseSettings { mode: Mode::Mark | Mode::Claim, .. }) =
+        source.new.settings
+    {
+        return Err(Problem::conflict(
+            "What was read is marked in the table. To read rows again: oncebox source reopen NAME --since TIME.",
+        ));
+    }
     alter(api, call, None, move |source| {
-        source.new.cursor = cursor;
-        source.identity = None;
+        source.new.cursor = begin.cursor;
+        source.identity.clone_from(&begin.identity);
     })
+}
+
+fn reopen(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let SourceReopening { since } = call.json()?;
+    if mode_of(&find(api, call)?)? == Mode::Xid8 {
+        return Err(Problem::conflict(
+            "This source has no marks: its position is part of the backup. To read all rows again: oncebox source \
+             reset NAME --from-start.",
+        ));
+    }
+    let restored_at = restored_at(api)?;
+    alter(api, call, None, move |source| {
+        let asked = Some(Asked::Reopen(since.minus(CLOCKS_DIFFER)));
+        let state = DatabaseState { asked, restored_at, position: None };
+        source.identity = state.to_text();
+    })
+}
+
+fn release(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let SourceRelease { claimed_by } = call.json()?;
+    if mode_of(&find(api, call)?)? != Mode::Claim {
+        return Err(Problem::conflict(
+            "Only a source of the mode claim has rows that a box has claimed.",
+        ));
+    }
+    alter(api, call, None, move |source| {
+        let state = DatabaseState::read(source.identity.as_deref());
+        let asked = Some(Asked::Release(claimed_by.0.clone()));
+        source.identity = DatabaseState { asked, ..state }.to_text();
+    })
+}
+
+/// The mode of a source that reads a database.
+fn mode_of(source: &Source) -> Result<Mode, Problem> {
+    match &source.new.settings {
+        Settings::Database(database) => Ok(database.mode),
+        Settings::Sqlite(_) | Settings::Drop(_) => Err(Problem::conflict(
+            "Only a source of the kind database has marks in a table: see oncebox source reset.",
+        )),
+    }
+}
+
+/// When the file was last restored.
+fn restored_at(api: &Api) -> Result<Option<Timestamp>, Problem> {
+    Ok(api.store.read(meta::restored)?.map(|restored| restored.at))
+}
+
+/// Whether what is known of one table means nothing for the other.
+fn is_other_table(before: &Settings, after: &Settings) -> bool {
+    let (Settings::Database(before), Settings::Database(after)) = (before, after) else {
+        return false;
+    };
+    let of = |at: &DatabaseSettings| (at.database.clone(), at.table.clone(), at.mode);
+    of(before) != of(after)
 }
 
 /// `GET /v1/sources/{name}/test`
 fn test(api: &Api, call: &Call) -> Result<Response, Problem> {
     let source = find(api, call)?;
-    let checks = inspect::checks(&api.settings.get(), &source);
+    let checks = inspect::checks(&api.settings.get(), &api.flow.databases, &source);
     let is_ok = worst(&checks) != Level::Fail;
     Ok(ok(&SourceTest { ok: is_ok, checks }))
 }
@@ -298,7 +413,12 @@ fn find(api: &Api, call: &Call) -> Result<Source, Problem> {
 fn read_settings(api: &Api, call: &Call, kind: &str, given: Value) -> Result<Settings, Problem> {
     let wrong = |why: String| Problem::unprocessable(format!("{why}."));
     let settings = Settings::read(kind, given).map_err(wrong)?;
-    permitted(&api.settings.get(), &call.tenant, settings.path()).map_err(wrong)?;
+    if let Some(path) = settings.path() {
+        permitted(&api.settings.get(), &call.tenant, path).map_err(wrong)?;
+    }
+    if let Settings::Database(database) = &settings {
+        database_connection::find(&api.flow.databases, &call.tenant, database).map_err(wrong)?;
+    }
     Ok(settings)
 }
 
@@ -307,7 +427,8 @@ type Folders = Vec<(i64, PathBuf)>;
 
 fn folders(tx: &ReadTx<'_>) -> StoreResult<Folders> {
     let all = tables::of_kind(tx, "drop")?.into_iter();
-    Ok(all.map(|source| (source.seq, source.new.settings.path().to_owned())).collect())
+    let folder = |source: Source| Some((source.seq, source.new.settings.path()?.to_owned()));
+    Ok(all.filter_map(folder).collect())
 }
 
 /// Refuses a folder that another source reads. Returns the folders that it was compared with: comparing resolves
@@ -334,20 +455,37 @@ fn folder_was_added() -> Problem {
     Problem::conflict("Another source was given a folder at the same time. Send this again.")
 }
 
-/// The cursor at which reading begins.
-fn first_cursor(
+/// Where reading begins.
+struct Beginning {
+    cursor: i64,
+    /// What is kept of a database.
+    identity: Option<String>,
+}
+
+fn beginning(
     api: &Api,
     (tenant, settings): (&str, &Settings),
     from: From,
-) -> Result<i64, Problem> {
-    match from {
-        From::Now if matches!(settings, Settings::Drop(_)) => Err(Problem::unprocessable(
-            "from is only for sqlite: a folder is read from its first file.",
-        )),
-        From::Start => Ok(0),
-        From::Now => inspect::last_row(&api.settings.get(), tenant, settings).map_err(|error| {
-            Problem::unprocessable(format!("Its last row cannot be read: {error}."))
-        }),
+) -> Result<Beginning, Problem> {
+    let unread =
+        |why: String| Problem::unprocessable(format!("Its last row cannot be read: {why}."));
+    let at = |cursor: i64| Beginning { cursor, identity: None };
+    match (settings, from) {
+        (Settings::Sqlite(_) | Settings::Drop(_), From::Start) => Ok(at(0)),
+        (Settings::Sqlite(_), From::Now) => {
+            inspect::last_row(&api.settings.get(), tenant, settings).map(at).map_err(unread)
+        }
+        (Settings::Drop(_), From::Now) => {
+            Err(Problem::unprocessable("from is not for a folder: it is read from its first file."))
+        }
+        (Settings::Database(database), from) => {
+            let mut state = DatabaseState::begun(restored_at(api)?);
+            if from == From::Now {
+                let now = inspect::position_now(&api.flow.databases, tenant, database);
+                state.position = Some(now.map_err(Problem::unprocessable)?);
+            }
+            Ok(Beginning { cursor: 0, identity: state.to_text() })
+        }
     }
 }
 

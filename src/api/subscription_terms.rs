@@ -8,7 +8,10 @@ use crate::api::context::Api;
 use crate::api::problem::Problem;
 use crate::api::schema::values;
 use crate::base::headers::own_field;
+use crate::config::permitted;
 use crate::formats::{Formats, filter};
+use crate::model::database_target::DatabaseTarget;
+use crate::model::folder::Folder;
 use crate::model::format::{Format, MAX_HEADERS};
 use crate::model::json_path::Path;
 use crate::model::kafka_topic::KafkaTopic;
@@ -17,15 +20,33 @@ use crate::model::name::Name;
 use crate::model::subscription::{CallMethod, NewSubscription, Policy, Target};
 use crate::model::target_url::TargetUrl;
 use crate::pipeline::destinations::{effective, lease_time};
-use crate::targets::kafka;
+use crate::sys::files;
+use crate::targets::database::not_there;
+use crate::targets::{email, kafka};
 
 /// What a new one goes to.
 /// Fails with 422 when the two do not go together, or events must not be sent there.
-pub(super) fn target(api: &Api, kind: Option<&str>, url: Option<&str>) -> Result<Target, Problem> {
-    let is_kafka = url.is_some_and(|url| url.starts_with("kafka://"));
-    match (kind.unwrap_or(if is_kafka { "kafka" } else { "http" }), url) {
+pub(super) fn target(
+    api: &Api,
+    tenant: &str,
+    kind: Option<&str>,
+    url: Option<&str>,
+) -> Result<Target, Problem> {
+    match (kind.unwrap_or_else(|| kind_of(url.unwrap_or_default())), url) {
         ("http", Some(url)) => address(api, url).map(Target::Http),
         ("kafka", Some(url)) => topic(api, url).map(Target::Kafka),
+        ("folder", Some(url)) => folder(api, tenant, url).map(Target::Folder),
+        ("folder", None) => Err(Problem::unprocessable(
+            "url is missing: the folder that files are written to, like folder:/srv/erp/in.",
+        )),
+        ("database", Some(url)) => database(api, tenant, url).map(Target::Database),
+        ("database", None) => Err(Problem::unprocessable(
+            "url is missing: which database of the settings it is, like database:erp.",
+        )),
+        ("email", Some(url)) => mail_addresses(api, url).map(Target::Email),
+        ("email", None) => Err(Problem::unprocessable(
+            "url is missing: whom mails are sent to, like mailto:a@example.com,b@example.com.",
+        )),
         ("kafka", None) => Err(Problem::unprocessable(
             "url is missing: which topic its events are written to, like kafka://centre/erp.{event_type}.",
         )),
@@ -47,6 +68,7 @@ pub(super) fn target(api: &Api, kind: Option<&str>, url: Option<&str>) -> Result
 /// Fails with 422 when it is of another kind, or events must not be sent there.
 pub(super) fn changed_target(
     api: &Api,
+    tenant: &str,
     have: &Target,
     kind: Option<&str>,
     url: Option<&str>,
@@ -61,15 +83,74 @@ pub(super) fn changed_target(
         (Target::Http(_), Some(url)) => Ok(Some(Target::Http(address(api, url)?))),
         (Target::Kafka(_), Some(url)) => Ok(Some(Target::Kafka(topic(api, url)?))),
         (Target::Pull, Some(_)) => Err(no_url()),
-        (Target::Email(_) | Target::Command(_), Some(_)) => Err(of_alerts()),
+        (Target::Folder(_), Some(url)) => Ok(Some(Target::Folder(folder(api, tenant, url)?))),
+        (Target::Database(_), Some(url)) => Ok(Some(Target::Database(database(api, tenant, url)?))),
+        (Target::Email(_), Some(url)) => Ok(Some(Target::Email(mail_addresses(api, url)?))),
+        (Target::Command(_), Some(_)) => Err(of_alerts()),
     }
 }
 
 fn of_alerts() -> Problem {
     Problem::unprocessable(
-        "The owner oncebox and the targets email and command are of alert channels: make one with \
-         POST /v1/alert-channels.",
+        "The owner oncebox and the target command are of alert channels: make one with POST /v1/alert-channels.",
     )
+}
+
+/// The kind of target that a URL is of.
+fn kind_of(url: &str) -> &'static str {
+    match url.split_once(':') {
+        Some(("kafka", _)) => "kafka",
+        Some(("folder", _)) => "folder",
+        Some(("database", _)) => "database",
+        Some(("mailto", _)) => "email",
+        _ => "http",
+    }
+}
+
+/// A folder that files may be written to.
+/// Fails with 422 with why it may not.
+fn folder(api: &Api, tenant: &str, url: &str) -> Result<Folder, Problem> {
+    let folder = Folder::parse(url).map_err(unusable)?;
+    let path =
+        permitted(&api.settings.get(), tenant, folder.path(), "folders").map_err(unusable)?;
+    if !path.is_dir() {
+        let shown = path.display();
+        return Err(unusable(format!(
+            "{shown} is no folder that the service sees: make it, or mount it"
+        )));
+    }
+    if !files::may_write(&path) {
+        let shown = path.display();
+        return Err(unusable(format!(
+            "{shown} cannot be written by the service: give its user the right, and under systemd add \
+             ReadWritePaths to the unit (docs/files.md)"
+        )));
+    }
+    Ok(folder)
+}
+
+/// A database of the settings that the tenant may use.
+/// Fails with 422 with what the settings lack.
+fn database(api: &Api, tenant: &str, url: &str) -> Result<DatabaseTarget, Problem> {
+    let target = DatabaseTarget::parse(url).map_err(unusable)?;
+    match api.flow.databases.of_tenant(target.name(), tenant) {
+        Some(_) => Ok(target),
+        None => Err(unusable(not_there(target.name(), tenant))),
+    }
+}
+
+/// Addresses that mails may be sent to, as they are stored.
+/// Fails with 422 with why they may not.
+fn mail_addresses(api: &Api, url: &str) -> Result<String, Problem> {
+    let to = url.strip_prefix("mailto:");
+    let to = to.ok_or_else(|| {
+        unusable("of the target email it is mailto: and the addresses".to_owned())
+    })?;
+    let to: Vec<String> = to.split(',').map(|one| one.trim().to_owned()).collect();
+    let settings = api.settings.get();
+    let to = email::addresses(&to, &settings.alerts.allowed_domains).map_err(unusable)?;
+    email::check(&settings).map_err(unusable)?;
+    Ok(format!("mailto:{to}"))
 }
 
 fn no_url() -> Problem {
@@ -112,43 +193,10 @@ fn unusable(why: String) -> Problem {
 /// Whether what it says can be used, and goes together.
 /// Fails with 422 with what does not.
 pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
-    let unusable = |error| Problem::unprocessable(format!("The policy cannot be used: {error}."));
+    let unusable = |error: String| unusable_policy(&error);
     effective(new, &api.settings.get().delivery).map_err(unusable)?;
     lease_time(&new.policy).map_err(unusable)?;
-    let Policy {
-        timeout, in_flight_max, lease, rate, confirm_within, classes, event_fields, ..
-    } = &new.policy;
-    let is_of_requests = timeout.is_some()
-        || in_flight_max.is_some()
-        || rate.is_some()
-        || confirm_within.is_some()
-        || !classes.is_empty()
-        || event_fields.is_some()
-        || new.policy.probe.is_some();
-    match &new.target {
-        Target::Pull if is_of_requests => {
-            let why = "a pull subscription has a lease; timeout, in_flight_max, rate, confirm_within, \
-                       classes, event_fields and probe are of requests, and none is made";
-            return Err(unusable(why.to_owned()));
-        }
-        Target::Pull if new.method != CallMethod::default() => {
-            let detail = "A pull subscription has no method: consumers ask for its events.";
-            return Err(Problem::unprocessable(detail));
-        }
-        Target::Kafka(_) if new.method != CallMethod::default() || new.policy.probe.is_some() => {
-            let detail = "A kafka subscription has neither a method nor a probe: its records are written to a topic.";
-            return Err(Problem::unprocessable(detail));
-        }
-        Target::Kafka(_) if event_fields.is_some() => {
-            let why = "event_fields is of requests; a record has the attributes of CloudEvents as header fields";
-            return Err(unusable(why.to_owned()));
-        }
-        Target::Http(_) | Target::Kafka(_) if lease.is_some() => {
-            return Err(unusable("lease is of pull subscriptions".to_owned()));
-        }
-        Target::Email(_) | Target::Command(_) => return Err(of_alerts()),
-        Target::Pull | Target::Http(_) | Target::Kafka(_) => {}
-    }
+    check_target(new)?;
     if new.is_of_alerts() {
         return Err(of_alerts());
     }
@@ -161,6 +209,72 @@ pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
     if new.headers.len() > MAX_HEADERS || new.owner_id.len() > 255 {
         let detail = "A subscription has at most 32 headers and an owner_id of at most 255 bytes.";
         return Err(Problem::unprocessable(detail));
+    }
+    Ok(())
+}
+
+fn unusable_policy(why: &str) -> Problem {
+    Problem::unprocessable(format!("The policy cannot be used: {why}."))
+}
+
+/// Whether its method and policy go together with its target.
+fn check_target(new: &NewSubscription) -> Result<(), Problem> {
+    let Policy {
+        timeout, in_flight_max, lease, rate, confirm_within, classes, event_fields, ..
+    } = &new.policy;
+    let is_of_requests = timeout.is_some()
+        || in_flight_max.is_some()
+        || rate.is_some()
+        || confirm_within.is_some()
+        || !classes.is_empty()
+        || event_fields.is_some()
+        || new.policy.probe.is_some();
+    let is_confirmed_over_the_api = matches!(new.target, Target::Database(_));
+    match &new.target {
+        Target::Pull if is_of_requests => {
+            let why = "a pull subscription has a lease; timeout, in_flight_max, rate, confirm_within, \
+                       classes, event_fields and probe are of requests, and none is made";
+            return Err(unusable_policy(why));
+        }
+        Target::Pull if new.method != CallMethod::default() => {
+            let detail = "A pull subscription has no method: consumers ask for its events.";
+            return Err(Problem::unprocessable(detail));
+        }
+        Target::Kafka(_) if new.method != CallMethod::default() || new.policy.probe.is_some() => {
+            let detail = "A kafka subscription has neither a method nor a probe: its records are written to a topic.";
+            return Err(Problem::unprocessable(detail));
+        }
+        Target::Kafka(_) if event_fields.is_some() => {
+            let why = "event_fields is of requests; a record has the attributes of CloudEvents as header fields";
+            return Err(unusable_policy(why));
+        }
+        Target::Folder(_) | Target::Database(_) | Target::Email(_)
+            if new.method != CallMethod::default()
+                || new.policy.probe.is_some()
+                || (confirm_within.is_some() && !is_confirmed_over_the_api)
+                || !classes.is_empty()
+                || event_fields.is_some() =>
+        {
+            let why = "method, probe, confirm_within, classes and event_fields are of HTTP requests, and this target \
+                       gets none";
+            return Err(unusable_policy(why));
+        }
+        Target::Http(_)
+        | Target::Kafka(_)
+        | Target::Folder(_)
+        | Target::Database(_)
+        | Target::Email(_)
+            if lease.is_some() =>
+        {
+            return Err(unusable_policy("lease is of pull subscriptions"));
+        }
+        Target::Command(_) => return Err(of_alerts()),
+        Target::Pull
+        | Target::Http(_)
+        | Target::Kafka(_)
+        | Target::Folder(_)
+        | Target::Database(_)
+        | Target::Email(_) => {}
     }
     Ok(())
 }
@@ -188,6 +302,10 @@ fn check_order(new: &NewSubscription) -> Result<(), Problem> {
         "external_calls is of requests, and a pull subscription makes none: its consumers have guards for that"
     } else if is_call && matches!(new.target, Target::Kafka(_)) {
         "external_calls is of requests, and a kafka subscription makes none: its consumers have guards for that"
+    } else if is_call
+        && matches!(new.target, Target::Folder(_) | Target::Database(_) | Target::Email(_))
+    {
+        "external_calls is of HTTP requests: a database has its guard, a file is written once by its name, and a mail has its Message-ID"
     } else if *latest_only && *external_calls == Some(CallKey::Event) {
         "latest_only compares states of an entity: give external_calls entity or custom with it, or none"
     } else if funnel_point.is_some() && is_call {

@@ -11,7 +11,7 @@ use crate::api::prelude::*;
 use crate::api::schema::Base64;
 use crate::base::id::SubscriptionSeq;
 use crate::formats::filter::{self, Payload, Verdict};
-use crate::formats::{Formats, add_headers};
+use crate::formats::{FILE_NAME, Formats, SUBJECT, add_headers};
 use crate::model::delivery::OutgoingRequest;
 use crate::model::event::OWN_SOURCE;
 use crate::model::lane::Key;
@@ -28,6 +28,12 @@ pub(super) struct Trial<'a> {
     matches: bool,
     /// Why it does not.
     why_not: Option<String>,
+    /// The name of the file, or of the attachment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file_name: Option<String>,
+    /// The subject of the mail.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subject: Option<String>,
     /// The request's header fields, but for those of signatures and credentials.
     headers: Map<String, Value>,
     /// The request's body, where it is text. What is sealed in the event stays hidden.
@@ -55,7 +61,7 @@ fn has_event(body: &[u8]) -> bool {
 #[expect(dead_code, reason = "describes two kinds of answers")]
 pub(super) enum OrTrial<T> {
     Subscription(T),
-    Trial(Trial<'static>),
+    Trial(Box<Trial<'static>>),
 }
 
 /// Shows what a subscription would send of an event or a webhook event.
@@ -79,9 +85,15 @@ pub(super) fn show(
     if outgoing.sealed_fields > 0 {
         outgoing.payload = sealed::redact(&outgoing.payload);
     }
-    let more = formats
+    let mut more = formats
         .write(&mut outgoing)
         .map_err(|why| Problem::unprocessable(format!("This event cannot be sent: {why}.")))?;
+    let mut taken = |name: &str| {
+        let at = more.iter().position(|(field, _)| field == name)?;
+        Some(more.remove(at).1)
+    };
+    let file_name = taken(FILE_NAME);
+    let subject = taken(SUBJECT);
     let mut headers = vec![("content-type".to_owned(), outgoing.content_type)];
     add_headers(&mut headers, new.headers.clone());
     add_headers(&mut headers, more);
@@ -90,6 +102,8 @@ pub(super) fn show(
         event,
         matches: why_not.is_none(),
         why_not,
+        file_name,
+        subject,
         headers: headers.into_iter().map(|(name, value)| (name, value.into())).collect(),
         body,
         body_base64: body.is_none().then(|| BASE64.encode(&outgoing.payload)),

@@ -117,11 +117,13 @@ pub(super) const RESOURCE: Resource = Resource {
 #[serde(deny_unknown_fields)]
 struct SubscriptionCreation {
     name: Name,
-    /// `http`: events are sent to `url`. `kafka`: they are written to a topic. `pull`: consumers ask for them, and there is
-    /// no `url`. It stays what it was made with. Absent: what `url` says.
+    /// `http`: events are sent to `url`. `kafka`: they are written to a topic. `folder`: each is written into a file.
+    /// `email`: each is sent as a mail. `pull`: consumers ask for them, and there is no `url`. It stays what it was made
+    /// with. Absent: what `url` says.
     #[schemars(with = "Option<ChosenTargetKind>")]
     target: Option<String>,
-    /// Where it is called; may hold `{aggregate_id}` and its like. Of `kafka`: `kafka://<cluster>/<topic>`.
+    /// Where it is called; may hold `{aggregate_id}` and its like. Of `kafka`: `kafka://<cluster>/<topic>`. Of `folder`:
+    /// `folder:` and an absolute path. Of `email`: `mailto:` and the addresses.
     #[schemars(with = "Option<Text<1, 2048>>")]
     url: Option<String>,
     /// Which types it wants, like `invoice.*`; `*` for all.
@@ -179,7 +181,8 @@ fn all_types() -> Patterns {
 struct SubscriptionChange {
     #[schemars(with = "Option<ChosenTargetKind>")]
     target: Option<String>,
-    /// Where it is called; may hold `{aggregate_id}` and its like. Of `kafka`: `kafka://<cluster>/<topic>`.
+    /// Where it is called; may hold `{aggregate_id}` and its like. Of `kafka`: `kafka://<cluster>/<topic>`. Of `folder`:
+    /// `folder:` and an absolute path. Of `email`: `mailto:` and the addresses.
     #[schemars(with = "Option<Text<1, 2048>>")]
     url: Option<String>,
     /// Which types it wants, like `invoice.*`; `*` for all.
@@ -241,7 +244,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         })?,
     };
     let now = api.clock.wall();
-    let target = terms::target(api, given.target.as_deref(), given.url.as_deref())?;
+    let target = terms::target(api, &call.tenant, given.target.as_deref(), given.url.as_deref())?;
     let new = NewSubscription {
         id: id::uuid7(now, &*api.draw),
         tenant: call.tenant.clone(),
@@ -358,7 +361,7 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     // Checked here, so that it is refused before it waits for the writer; applied there, to what stands
     // there then.
     let (kind, url) = (alteration.target.as_deref(), alteration.url.as_deref());
-    let target = terms::changed_target(api, &wanted.target, kind, url)?;
+    let target = terms::changed_target(api, &call.tenant, &wanted.target, kind, url)?;
     let apply = move |new: &mut NewSubscription| {
         let given = &alteration;
         replace(&mut new.order, given.order.as_ref());

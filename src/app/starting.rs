@@ -27,7 +27,9 @@ use crate::base::faults::Faults;
 use crate::base::id::{self, Draw};
 use crate::base::stop::Stop;
 use crate::config::{Live, Settings};
+use crate::databases::database::{Databases, Machine};
 use crate::health_probes;
+use crate::http::client::Sender;
 use crate::jobs::runner::Runner;
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
@@ -48,6 +50,15 @@ use crate::store::{Store, audit_events, chores, known_time, limits, meta, runs};
 use crate::sys::disk::Gauge;
 use crate::sys::systemd::Passed;
 
+/// What most parts need.
+#[derive(Clone, Copy)]
+struct Common<'a> {
+    store: &'a Store,
+    settings: &'a Live,
+    clock: &'a Clock,
+    draw: &'a Arc<dyn Draw>,
+}
+
 impl Appliance {
     /// Starts on the service manager's sockets. `before_answering` is called when everything but the listener is ready:
     /// from then on the process must stop in order.
@@ -67,8 +78,7 @@ impl Appliance {
         check_guarded(&mut writer_loop, &sockets, &clock)?;
         let (clean_before, boot, suspects) = record_start(&mut writer_loop, &store, &clock)?;
         let budget = Budget::new(usize::try_from(settings.limits.memory).unwrap_or(usize::MAX));
-        let client = Arc::new(ReplaceableClient::new(injected::client(&settings.delivery)?));
-        let sender = sender.unwrap_or_else(|| Arc::<ReplaceableClient>::clone(&client));
+        let (client, sender) = clients(&settings, sender)?;
         let (settings, stop, bell) = (Live::new(settings), Stop::new(), Bell::default());
         let auth = Auth::new(store.clone(), clock.clone(), Arc::clone(&hasher));
         let disk = disk_watch(gauge, &settings, &store);
@@ -87,6 +97,7 @@ impl Appliance {
             disk: Arc::clone(&disk),
             backups: schedule,
             budget: budget.clone(),
+            databases: Databases::of(&settings.get().databases.all, &Machine::ours(&clock)),
             suspects: Arc::clone(&suspects),
             faults: faults.clone(),
             source_marks,
@@ -95,9 +106,9 @@ impl Appliance {
             is_source: sources::tables::exists,
             stop: stop.clone(),
         })?;
-        let common = (&store, &settings, &clock, &draw);
+        let common = Common { store: &store, settings: &settings, clock: &clock, draw: &draw };
         let shared = shared(&flow, common, &disk, (&budget, Arc::clone(&suspects), &faults));
-        let sources = Relaying::start(shared, &flow.spawner, bell)?;
+        let sources = Relaying::start(shared.clone(), &flow.spawner, bell)?;
         let workers = workers(&flow, common, (&disk, &faults))?;
         let api = Api::new(ApiParts {
             store,
@@ -106,7 +117,7 @@ impl Appliance {
             key: ring,
             auth,
             hasher,
-            flow: stages(&flow, (disk, suspects, rotation, backups), &sources, &workers),
+            flow: stages(&flow, shared, (rotation, backups), &workers),
             budget,
             settings,
         });
@@ -136,6 +147,16 @@ impl Appliance {
         self.data.write_address(self.address())?;
         Ok(self)
     }
+}
+
+/// The client of the settings, which a reload replaces, and who sends: the client, unless another was injected.
+fn clients(
+    settings: &Settings,
+    injected: Option<Arc<dyn Sender>>,
+) -> Result<(Arc<ReplaceableClient>, Arc<dyn Sender>), Error> {
+    let client = Arc::new(ReplaceableClient::new(injected::client(&settings.delivery)?));
+    let sender = injected.unwrap_or_else(|| Arc::<ReplaceableClient>::clone(&client));
+    Ok((client, sender))
 }
 
 fn disk_watch(gauge: Gauge, settings: &Live, store: &Store) -> Arc<DiskWatch> {
@@ -209,7 +230,7 @@ fn pause_beyond_limits(
 /// What the threads of the sources share.
 fn shared(
     flow: &Pipeline,
-    (store, settings, clock, draw): (&Store, &Live, &Clock, &Arc<dyn Draw>),
+    Common { store, settings, clock, draw }: Common<'_>,
     disk: &Arc<DiskWatch>,
     (budget, suspects, faults): (&Budget, Arc<Suspects>, &Faults),
 ) -> Shared {
@@ -227,6 +248,7 @@ fn shared(
         budget: budget.clone(),
         suspects,
         faults: faults.clone(),
+        databases: flow.databases.clone(),
     }
 }
 
@@ -359,7 +381,7 @@ fn forgetting(auth: &Auth) -> Arc<dyn Fn() + Send + Sync> {
 /// Starts the threads that run jobs and archive finished events.
 fn workers(
     flow: &Pipeline,
-    (store, settings, clock, _): (&Store, &Live, &Clock, &Arc<dyn Draw>),
+    Common { store, settings, clock, .. }: Common<'_>,
     (disk, faults): (&Arc<DiskWatch>, &Faults),
 ) -> Result<(Runner, Mover), Error> {
     let parts = Parts {
@@ -377,8 +399,8 @@ fn workers(
 
 fn stages(
     flow: &Pipeline,
-    (disk, suspects, rotation, backups): (Arc<DiskWatch>, Arc<Suspects>, Rotation, Backups),
-    sources: &Relaying,
+    shared: Shared,
+    (rotation, backups): (Rotation, Backups),
     (jobs, mover): &(Runner, Mover),
 ) -> Stages {
     Stages {
@@ -391,9 +413,10 @@ fn stages(
         tests: flow.rotation.tests().clone(),
         claims: flow.rotation.claims().clone(),
         credential_rotation: flow.rotation.clone(),
-        disk,
-        suspects,
-        sources: sources.statuses().clone(),
+        disk: shared.disk,
+        suspects: shared.suspects,
+        sources: shared.statuses,
+        databases: shared.databases,
         in_flight: Arc::clone(&flow.in_flight),
         backups,
         spawner: flow.spawner.clone(),

@@ -67,6 +67,10 @@ pub enum Stall {
     Dispatcher,
     /// The listener thread, between two looks at its sockets.
     Listener,
+    /// The target folder, after a file has its content under its temporary name.
+    FileWritten,
+    /// The target folder, after a file has its name and before its outcome is handed in.
+    FileRenamed,
     /// A drop folder's thread, after a file is stored and before it is moved.
     Stored,
     /// A drop folder's thread, after the stored file was found unchanged and before it is moved.

@@ -25,7 +25,7 @@ delivery  One event for one subscription: show, send again, cancel
   show = getDelivery  One delivery with its event, its attempts, and how to send it again
     id  The delivery's id, like dlv_17
   attempts = listAttempts  The attempts of a delivery, oldest first
-  request = getDeliveryRequest  What the latest attempt sent, and a curl command that repeats it
+  request = getDeliveryRequest  What the latest attempt sent, and a curl command that repeats a request
     id  The delivery's id, like dlv_17
     attempt <N>  What this attempt sent
   retry = retryDelivery  Send again: at once if it waits, anew if it was given up, skipped or cancelled

@@ -6,8 +6,8 @@ use clap::{ArgMatches, Command, FromArgMatches};
 
 use crate::cli::prelude::*;
 use crate::cli::{
-    alert, archive, audit, clock, credential, delivery, emit, event, job, keys, lane, provider,
-    source, subject, subscription, token, user,
+    alert, archive, audit, clock, credential, database, delivery, emit, event, job, keys, lane,
+    provider, source, subject, subscription, token, user,
 };
 
 static NOUNS: &[&Commands] = &[
@@ -33,6 +33,7 @@ static NOUNS: &[&Commands] = &[
     &subscription::COMMANDS,
     &credential::COMMANDS,
     &source::COMMANDS,
+    &database::COMMANDS,
     &alert::ALERT,
     &token::TOKEN,
     &user::USER,

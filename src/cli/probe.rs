@@ -80,6 +80,12 @@ pub(super) fn print_trial(remote: &Remote, trial: &Value) -> Result<(), Failure>
             "The event {event} does not match: {why}. Otherwise this would be sent:"
         ))?,
     }
+    for (field, what) in [("file_name", "file"), ("subject", "subject")] {
+        let value = clean(&text(trial, field));
+        if !value.is_empty() {
+            out::line(format_args!("{what}: {value}"))?;
+        }
+    }
     let headers = trial.get("headers").and_then(Value::as_object).into_iter().flatten();
     out::line("")?;
     for (name, value) in headers {

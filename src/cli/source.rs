@@ -5,25 +5,28 @@
 use std::path::Path;
 use std::time::Duration;
 
-use clap::{ArgGroup, Command, ValueEnum};
+use clap::{ArgGroup, Command};
 
+use crate::cli::ddl::{self, Ddl};
 use crate::cli::input::{is_packaged, object};
 use crate::cli::prelude::*;
 use crate::cli::verb::offline;
 
 const TABLE: &str = r#"
-source  Sources that events are read from: an ERP's database file, a folder
+source  Sources that events are read from: an ERP's database or its file, a folder
   columns: NAME 0 name; KIND 2 kind; STATE 1 state; CURSOR 3 cursor; LAG 1 lag; EVENTS 2 event_count; LAST EVENT (UTC) 2 last_event_at; ERROR 1 error
   fields: kind; settings; state; error; since = @failing_since; cursor; lag; events = event_count; last event = @last_event_at; last read = @last_read_at; silent after; created = @created_at
   list = listSources  Sources with their cursors and errors
   add = createSource  Add a source and start reading it
     <name>  1 to 63 characters of a-z, 0-9 and -; also the `source_system` of its events
     --sqlite <FILE>  The ERP's SQLite file; Oncebox only reads it
+    --database <NAME>  An ERP's PostgreSQL, MariaDB or SQL Server: its name in the settings, [databases.NAME]
     --drop <DIR>  A folder that receives files: JSON, NDJSON, CSV or XML
     --settings <JSON>  Kind and settings as JSON, as the API takes them: `{"kind":"sqlite","settings":{…}}`
-    settings.table <TABLE> needs:sqlite  The table [default: outbox]
-    settings.id <COLUMN> needs:sqlite  Its column that is INTEGER PRIMARY KEY AUTOINCREMENT [default: id]
-    settings.columns --column <FIELD=COLUMN> needs:sqlite  A column whose name differs from its field: `event_type=kind`
+    settings.table <TABLE> not:drop,settings  The table [default: outbox]
+    settings.mode needs:database  How read rows are known: a mark in the table, a claim for two boxes, or xid8 without any right to change it (PostgreSQL)
+    settings.id <COLUMN> not:drop,settings  Its column with each row's number; in SQLite INTEGER PRIMARY KEY AUTOINCREMENT [default: id]
+    settings.columns --column <FIELD=COLUMN> not:drop,settings  A column whose name differs from its field: `event_type=kind`
     settings.format needs:drop  The format of the folder's files [default: by their ending]
     settings.writer needs:drop  How a file is known to be complete: renamed from .tmp, a .done file beside it, or it no longer changes
     settings.fields --field <FIELD=NAME> needs:drop  A column, member or path of elements whose name differs from its field: `event_type=Kind`
@@ -31,9 +34,10 @@ source  Sources that events are read from: an ERP's database file, a folder
     settings.delimiter <CHAR> needs:drop  For CSV: the separator [default: ,]
     settings.done_days <DAYS> needs:drop  Days that files stay in the folder done; 0: for ever [default: 30]
     settings.defaults --default <FIELD=VALUE>  Default value of a field that a row does not have: `event_type=invoice.created`
-    from needs:sqlite  Where reading begins: at the first existing row (start, the default), or after the last (now)
+    from not:drop,settings  Where reading begins: at the first existing row (start, the default), or after the last (now; sqlite and xid8)
     silent_after_ms --silent-after <SPAN>
     !kind
+    !settings.database
   show = getSource  One source
   test = testSource  Check whether a source can be read and is set up correctly; nothing is copied
   ddl  Print the SQL for an ERP: the outbox table, its index, its grants and an example trigger
@@ -47,15 +51,21 @@ source  Sources that events are read from: an ERP's database file, a folder
     --from-start  From the first existing row; events with a known key are not stored again
     --from-now  Only rows that are added from now on
     !from
+  reopen = reopenSource  Read rows of a database again, after this box was restored
+    since <TIME> required  The time of the backup; rows that were read since then are read again
+  release = releaseSource  Give back the rows of a database that another box has claimed, if it is gone for good
+    box <BOX> required  The box: its box.name
+    ? Give back the rows that the box has claimed: another box sends them, and some of them a second time if that box comes back
 "#;
 
 pub(super) const COMMANDS: Commands = Commands::new(
     &SOURCES,
     TABLE,
     &[
-        own("add", add).more(|command| one_of(command, &["sqlite", "drop", "settings"])),
+        own("add", add)
+            .more(|command| one_of(command, &["sqlite", "database", "drop", "settings"])),
         own("test", |call, remote| test(remote, &call.text("name"))),
-        offline("ddl", print_ddl).more(Ddl::augment_args),
+        offline("ddl", ddl::print).more(Ddl::augment_args),
         own("reset", reset).more(|command| one_of(command, &["cursor", "from-start", "from-now"])),
     ],
 );
@@ -63,25 +73,6 @@ pub(super) const COMMANDS: Commands = Commands::new(
 /// Exactly one of these flags is given.
 fn one_of(command: Command, flags: &'static [&'static str]) -> Command {
     command.group(ArgGroup::new("one").args(flags).required(true))
-}
-
-/// Arguments of `source ddl`.
-#[derive(Debug, Args)]
-pub(super) struct Ddl {
-    /// The ERP's database. This version reads only sqlite; the others are for a later ODBC source
-    #[arg(value_enum)]
-    database: Database,
-    /// Name of the table
-    #[arg(long, default_value = "outbox", value_name = "TABLE", value_parser = identifier)]
-    table: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Database {
-    Sqlite,
-    Postgresql,
-    Mariadb,
-    Sqlserver,
 }
 
 const SOURCES: Noun = Noun::new("/v1/sources", "Source", "sources", TABLE)
@@ -102,14 +93,19 @@ fn add(call: &Call<'_>, remote: &Remote) -> Done {
         body.remove("settings");
         body.extend(object("--settings", &call.text("settings"))?);
     } else {
-        let kind = if call.has("sqlite") { "sqlite" } else { "drop" };
+        let kinds = ["sqlite", "database", "drop"];
+        let kind = kinds.into_iter().find(|kind| call.has(kind)).unwrap_or("drop");
         if kind == "sqlite" {
             body.entry("from").or_insert_with(|| "start".into());
         }
         body.insert("kind".to_owned(), kind.into());
-        let path = absolute(call.text(kind).as_ref())?;
+        let given = call.text(kind);
+        let (member, value) = match kind {
+            "database" => ("database", given),
+            _ => ("path", absolute(given.as_ref())?),
+        };
         if let Value::Object(settings) = body.entry("settings").or_insert_with(|| json!({})) {
-            settings.insert("path".to_owned(), path.into());
+            settings.insert(member.to_owned(), value.into());
         }
     }
     let made = call.send(remote, body).map_err(|failure| {
@@ -131,27 +127,6 @@ fn add(call: &Call<'_>, remote: &Remote) -> Done {
              remove {name}, and add it again."
         ))
     })
-}
-
-fn print_ddl(call: &Call<'_>) -> Done {
-    let Ddl { database, table } = call.flags()?;
-    let text = match database {
-        Database::Sqlite => include_str!("ddl/sqlite.sql"),
-        Database::Postgresql => include_str!("ddl/postgresql.sql"),
-        Database::Mariadb => include_str!("ddl/mariadb.sql"),
-        Database::Sqlserver => include_str!("ddl/sqlserver.sql"),
-    };
-    out::bytes(text.replace("{table}", &table).as_bytes())
-}
-
-/// Accepts a name that needs no quotes in any database.
-fn identifier(text: &str) -> Result<String, String> {
-    let starts = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-    let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    if starts && plain && text.len() <= 63 {
-        return Ok(text.to_owned());
-    }
-    Err("use up to 63 letters, digits and _, beginning with a letter".to_owned())
 }
 
 /// Makes a path absolute, because the service may run in another directory.
@@ -179,6 +154,9 @@ fn test(remote: &Remote, name: &str) -> Done {
     }
     let failure = Failure::failed(format!("{name} cannot be read"));
     let source = remote.get(&SOURCES.at(name))?;
+    if text(&source, "kind") == "database" {
+        return Err(failure);
+    }
     let path = source.get("settings").map(|settings| text(settings, "path")).unwrap_or_default();
     let path = Path::new(&path);
     if path.starts_with(remote.settings().directory()) || !is_packaged(remote.settings()) {

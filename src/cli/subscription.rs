@@ -18,6 +18,9 @@ subscription  Subscriptions: which events go where
     id <NAME>
     !target
     url
+    --folder <DIR> not:url  Write each event into a file of its own in this directory of the service's machine
+    --database <NAME> not:url,folder  Do something in a database of the settings with each event: --effect-file or --inbox says what
+    --mail-to <ADDRESSES> not:url,folder,database  Send each event as a mail to these addresses, with commas between them
     event_types --event-type <PATTERN>
     source
     headers --header <FIELD>  A further header field, 'Name: value'; may be repeated
@@ -49,6 +52,12 @@ subscription  Subscriptions: which events go where
     filter <CONDITION>  A condition that a payload must meet, 'PATH OP VALUE': '$.total > 100', '$.status = paid', '$.lines[*].sku starts_with A'; may be repeated, and all must hold [OP: = != > >= < <= in exists starts_with contains]
     template.body --template-file <FILE>  File with the template of the body
     template.content_type --template-type <TYPE>  The media type of the template's body [default: the event's]
+    template.escape --escape
+    template.name --name-template <TEMPLATE>  Template of a file's or an attachment's name, like '{{ type }}-{{ id }}.json' [default: the webhook_id, with an ending by media type]
+    template.subject --subject <TEMPLATE>  Template of a mail's subject [default: the event's type and aggregate]
+    template.attach --attach <BOOL>  Attach the event's payload to its mail
+    template.effect --effect-file <FILE>  File with the one statement that each event runs in the database, with values like :payload and :aggregate_id
+    template.inbox --inbox <TABLE>  Table of the database into which each event is written as a row (oncebox database ddl)
     template.headers --template-header <FIELD>  The template of a header field, 'Name: text'; may be repeated
     try --try <EVENT>  Save nothing: show what would be sent of this event or webhook event
     Secret:
@@ -58,7 +67,7 @@ subscription  Subscriptions: which events go where
     event_type <TYPE>
     state --state --status
   create = createSubscription  Add a subscription; prints the secret its requests are signed with, this once
-    --pull not:url  Consumers ask for its events, with oncebox consume or over the API; nothing is sent
+    --pull not:url,folder,database,mail-to  Consumers ask for its events, with oncebox consume or over the API; nothing is sent
     @terms
   show = getSubscription  One subscription
     id <NAME>
@@ -87,8 +96,11 @@ pub(super) const COMMANDS: Commands = Commands::new(
     &SUBSCRIPTIONS,
     TABLE,
     &[
-        own("create", create)
-            .more(|command| command.mut_arg("url", |url| url.required_unless_present("pull"))),
+        own("create", create).more(|command| {
+            command.mut_arg("url", |url| {
+                url.required_unless_present_any(["pull", "folder", "database", "mail-to"])
+            })
+        }),
         own("show|pause|resume", act),
         own("change", change),
         own("test", test),
@@ -126,8 +138,20 @@ fn target(subscription: &Value) -> String {
     }
 }
 
-fn create(call: &Call<'_>, remote: &Remote) -> Done {
+/// The body of a creation or a change, with the URL that `--folder` or `--mail-to` stands for.
+fn body_of(call: &Call<'_>) -> Result<Map<String, Value>, Failure> {
     let mut body = call.body()?;
+    for (flag, scheme) in [("folder", "folder:"), ("database", "database:"), ("mail-to", "mailto:")]
+    {
+        if call.has(flag) {
+            body.insert("url".to_owned(), format!("{scheme}{}", call.text(flag)).into());
+        }
+    }
+    Ok(body)
+}
+
+fn create(call: &Call<'_>, remote: &Remote) -> Done {
+    let mut body = body_of(call)?;
     let (name, is_pull, is_known) = (call.text("name"), call.is("pull"), call.has("secret"));
     if is_pull {
         body.insert("target".to_owned(), "pull".into());
@@ -145,7 +169,8 @@ fn create(call: &Call<'_>, remote: &Remote) -> Done {
     }
     out::line(format_args!("created: {name} {}", target(&made)))?;
     warn_of_missing_provider(remote, &made);
-    if !is_known {
+    let is_signed = !matches!(text(&made, "target").as_str(), "folder" | "database" | "email");
+    if !is_known && is_signed {
         let secret = once(&made, "secret")?;
         out::line(format_args!("secret: {secret}   (this is the only time it is shown)"))?;
         out::line("The receiver checks webhook-signature with it (Standard Webhooks v1).")?;
@@ -158,7 +183,7 @@ fn create(call: &Call<'_>, remote: &Remote) -> Done {
 }
 
 fn change(call: &Call<'_>, remote: &Remote) -> Done {
-    let (mut body, mut kept) = (call.body()?, Map::new());
+    let (mut body, mut kept) = (body_of(call)?, Map::new());
     // What is removed is not merged with what there is.
     for name in call.texts("remove") {
         let field = name.replace('-', "_");

@@ -166,7 +166,7 @@ const SUBSCRIPTION: [Field; 18] = [
     optional("format", Form::TEXT, "raw, standard_webhooks, cloudevents_binary or cloudevents_structured"),
     optional("event_headers", Form::WORDS, "Names of the events' header fields that are sent with them"),
     optional("filter", Form::TABLES, "Conditions that a payload must meet: [{ path = \"$.total\", op = \"gt\", value = 100 }]"),
-    optional("template", Form::TABLE, "body, content_type and headers, each a template"),
+    optional("template", Form::TABLE, "body, content_type, headers, escape; name, subject and attach of files and mails"),
     SECRET_FILE,
     SECRET_ENV,
     SECRET_CREDENTIAL,

@@ -3,6 +3,7 @@
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::config::databases::{self, DATABASES};
 use crate::config::declared::{self, Kind};
 use crate::config::forms::Given;
 use crate::config::problem::{Problem, SourceText, did_you_mean};
@@ -35,6 +36,13 @@ fn section(
     let (at, section) = (name.span().start, name.get_ref().as_ref());
     if let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.as_str() == section) {
         return declared::section(text, kind, value, &mut into.declared, problems);
+    }
+    if section == DATABASES {
+        databases::section(text, at, value.get_ref(), &mut into.settings.databases.all, problems);
+        if let Some(key) = KEYS.iter().find(|key| key.section == DATABASES) {
+            into.set_origin(key, text.origin(at));
+        }
+        return;
     }
     if !SECTIONS.iter().any(|(known, _)| *known == section) {
         problems.push(text.problem(at, unknown_section(section)));

@@ -40,7 +40,7 @@ pub enum Given<'a> {
 }
 
 impl<'a> Given<'a> {
-    fn text(self) -> Result<&'a str, String> {
+    pub(super) fn text(self) -> Result<&'a str, String> {
         match self {
             Self::Text(text) => Ok(text),
             Self::Toml(value) => value
@@ -61,7 +61,7 @@ impl<'a> Given<'a> {
     }
 
     /// The words of a list; in a variable they are separated by commas.
-    fn list(self) -> Result<Vec<String>, String> {
+    pub(super) fn list(self) -> Result<Vec<String>, String> {
         match self {
             Self::Text(text) => {
                 let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());

@@ -3,11 +3,13 @@
 //! [`settings::KEYS`] lists all of them. [`Sources::load`] applies defaults, file, environment and flags in this order,
 //! and keeps the origin of every value. No other room reads the environment.
 
+pub mod databases;
 pub mod declared;
 mod environment;
 mod file;
 mod forms;
 pub mod pages;
+mod permitted;
 mod problem;
 pub mod settings;
 
@@ -21,6 +23,7 @@ pub use environment::{CREDENTIALS, Environment, environment, own_variables};
 pub use forms::Given;
 #[cfg(any(test, feature = "internals"))]
 pub use forms::ProxyUrl;
+pub use permitted::permitted;
 pub use problem::{Origin, Problem, SettingsError};
 #[cfg(any(test, feature = "internals"))]
 pub use settings::KEY_FILE;

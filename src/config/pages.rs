@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::config::databases::{DATABASE_KEYS, DATABASES};
 use crate::config::declared::Kind;
 use crate::config::settings::{KEYS, Key, SECTIONS, Settings, TakesEffect};
 
@@ -34,6 +35,10 @@ pub fn default_file() -> String {
     for (section, about) in SECTIONS.iter().copied() {
         line(&mut page, "");
         line(&mut page, &format!("# {about}"));
+        if section == DATABASES {
+            database_lines(&mut page);
+            continue;
+        }
         line(&mut page, &format!("[{section}]"));
         for key in of_section(section) {
             let mark = if key.takes == TakesEffect::Restart { " *" } else { "" };
@@ -62,6 +67,28 @@ pub fn default_file() -> String {
     page
 }
 
+/// A database of others, in the default file: its name is the operator's.
+fn database_lines(page: &mut String) {
+    line(page, "# [databases.erp]");
+    for key in DATABASE_KEYS {
+        let about = format!("{} Value: {}. Default: {}. *", key.about, key.says(), key.default);
+        line(page, "#");
+        for words in wrapped(&about, COLUMNS - 4) {
+            line(page, &format!("#   {words}"));
+        }
+        line(page, &format!("# {} = {}", key.name, key.example));
+    }
+}
+
+fn database_reference(page: &mut String, about: &str) {
+    line(page, "\n## [databases.NAME]*\n");
+    line(page, &format!("{about} The name is yours: a-z, 0-9 and -, up to 63.\n"));
+    for key in DATABASE_KEYS {
+        let (name, says, about) = (key.name, key.says(), key.about);
+        line(page, &format!("- `{name}`* ({says}; default: {}): {about}", key.default));
+    }
+}
+
 /// `docs/configuration.md`
 pub fn reference() -> String {
     let mut page = "\
@@ -79,7 +106,11 @@ Oncebox reads the file of `--config` or `ONCEBOX_CONFIG`, else `./oncebox.toml`,
 - Secrets come from files, variables or systemd credentials, never from this file.
 "
     .to_owned();
-    for (section, _) in SECTIONS {
+    for (section, about) in SECTIONS {
+        if *section == DATABASES {
+            database_reference(&mut page, about);
+            continue;
+        }
         line(&mut page, &format!("\n## [{section}]\n"));
         for key in of_section(section) {
             let mark = if key.takes == TakesEffect::Restart { "*" } else { "" };
@@ -118,6 +149,12 @@ pub fn schema() -> Value {
     for (section, about) in SECTIONS.iter().copied() {
         let keys: Map<String, Value> =
             of_section(section).map(|key| (key.name.to_owned(), schema_of(key))).collect();
+        if section == DATABASES {
+            let named: Vec<Value> = of_section(section).map(Key::schema).collect();
+            let schema = json!({ "type": "object", "description": about, "additionalProperties": named.first() });
+            sections.insert(section.to_owned(), schema);
+            continue;
+        }
         let section_schema = json!({
             "type": "object", "description": about, "additionalProperties": false, "properties": keys,
         });

@@ -13,6 +13,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde_json::Value;
 
+use crate::config::databases::{DatabaseAt, DatabaseTables};
 use crate::config::forms::{
     Address, Addresses, Argv, BoxName, Bytes, Clusters, Commands, Domains, Flag, Form, Given,
     Hosts, KeptFields, Maybe, Networks, Number, Path, ProxyAt, ProxyUrl, SecretPath, Size, Span,
@@ -105,13 +106,16 @@ impl Key {
 }
 
 /// Makes the structs of the settings, [`SECTIONS`] and [`KEYS`] from the table. A line is: name, type, default, form, when
-/// a change takes effect, and description. If the default is no value, its meaning and an example follow.
+/// a change takes effect, and description. If the default is no value, its meaning and an example follow; then the name in the
+/// file, if it is another.
 macro_rules! settings {
+    (@named $name:ident) => { stringify!($name) };
+    (@named $name:ident $shown:literal) => { $shown };
     (@unset) => { None };
     (@unset $says:literal $example:literal) => { Some(($says, $example)) };
     ($($section:ident: $Section:ident, $about:literal {
         $($name:ident: $type:ty = $default:expr, $form:expr, $takes:ident, $what:literal
-            $(, unset $says:literal, $example:literal)?;)*
+            $(, unset $says:literal, $example:literal)? $(, named $shown:literal)?;)*
     })*) => {
         /// The settings in force. The fields are the sections of the file.
         #[derive(Clone, Debug, Default, PartialEq)]
@@ -140,7 +144,7 @@ macro_rules! settings {
         pub const KEYS: &[Key] = &[$($(
             Key {
                 section: plain(stringify!($section)),
-                name: stringify!($name),
+                name: settings!(@named $name $($shown)?),
                 about: $what,
                 takes: TakesEffect::$takes,
                 unset: settings!(@unset $($says $example)?),
@@ -284,14 +288,19 @@ settings! {
     }
     sources: Sources, "Sources of events other than the API." {
         tenants_directory: Option<PathBuf> = None, Maybe(Path), Reload,
-            "Holds one directory per tenant other than default, for its sources. Those of default may be anywhere but in the data directory.",
-            unset "these tenants can have no sources", "\"/srv/tenants\"";
+            "Holds one directory per tenant other than default, for its sources and the folders that it writes to. Those of default may be anywhere but in the data directory.",
+            unset "these tenants can have no sources and no folders", "\"/srv/tenants\"";
     }
     events: Events, "Events that are published." {
         unregistered: Unregistered = Unregistered::Accept, Word(Unregistered::WORDS), Reload,
             "What becomes of an event whose type is not registered: accept, or reject. What cannot be answered, such as rows of plain SQL, is quarantined.";
         keep_headers: Vec<String> = Vec::new(), KeptFields, Reload,
             "Header fields of a publish over HTTP that are kept with its events, such as user-agent; at most 16, and none that has a secret. Tenants with a policy on personal data keep none.";
+    }
+    databases: Databases, "Databases of others, such as an ERP's own, for sources and subscriptions (docs/databases.md)." {
+        all: BTreeMap<String, DatabaseAt> = BTreeMap::new(), DatabaseTables, Restart,
+            "A database under a name of yours.",
+            unset "none", "{ driver = \"PostgreSQL Unicode\", server = \"10.0.0.5\", user = \"oncebox\" }", named "name";
     }
     idempotency: Idempotency, "The header Idempotency-Key." {
         strict: bool = false, Flag, Reload,
@@ -337,11 +346,11 @@ settings! {
         commands: BTreeMap<String, Vec<String>> = BTreeMap::new(), Commands, Reload,
             "Commands that alert channels may name, each a program and its arguments. The alert is on stdin as JSON.";
         allowed_domains: Vec<String> = Vec::new(), Domains, Reload,
-            "Domains to which e-mail channels may send, without their subdomains. Empty: any.";
+            "Domains to which e-mail may go, of channels and of subscriptions, without their subdomains. Empty: any.";
         emails_per_day_max: u32 = 200, MANY, Reload,
-            "E-mails of each tenant in a day (UTC). A quarter of them, at least one, is kept for critical escalations. What is over it waits for the next day.";
+            "E-mails of alerts of each tenant in a day (UTC). A quarter of them, at least one, is kept for critical escalations. What is over it waits for the next day.";
     }
-    smtp: Smtp, "The mail server for alerts." {
+    smtp: Smtp, "The mail server for alerts, and for subscriptions that send mails (docs/files.md)." {
         host: Option<String> = None, Maybe(Text), Reload,
             "Its name. Its certificate must be for that name.",
             unset "none: no e-mail", "\"mail.example.com\"";
@@ -361,6 +370,8 @@ settings! {
             unset "oncebox@ and the host", "\"Oncebox <alerts@example.com>\"";
         timeout: Duration = Duration::from_secs(20), TIMEOUT, Reload,
             "Time to connect, and for each answer. A mail may take four times as long.";
+        event_mails_per_day_max: u32 = 1_000, MANY, Reload,
+            "E-mails of events of each tenant in a day (UTC). They count apart from those of alerts. What is over it waits for the next day.";
     }
     kafka: Kafka, "Clusters of Kafka or Redpanda, for subscriptions with the target kafka (docs/kafka.md)." {
         clusters: BTreeMap<String, Vec<String>> = BTreeMap::new(), Clusters, Reload,

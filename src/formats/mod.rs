@@ -5,7 +5,9 @@
 //! `model::format`. Not here: signatures, and header fields that every request has (`pipeline::destinations`).
 
 mod envelope;
+mod escape;
 pub mod filter;
+mod naming;
 mod template;
 mod template_names;
 mod template_value;
@@ -17,11 +19,12 @@ use minijinja::Value;
 use percent_encoding::{CONTROLS, utf8_percent_encode};
 use serde::Deserialize;
 
+use crate::model::database_target::Effect;
 use crate::model::delivery::OutgoingRequest;
 use crate::model::event::{OWN_SOURCE, PING};
 use crate::model::format::{Format, TemplateText};
 use crate::model::json::Json;
-use crate::model::subscription::NewSubscription;
+use crate::model::subscription::{NewSubscription, Target};
 
 use template::{MAX_OUTPUT_BYTES, Template};
 
@@ -30,11 +33,80 @@ const MAX_EVENT_HEADERS: usize = 64;
 /// How much memory a template takes for each byte of a payload.
 const TEMPLATE_FACTOR: usize = 32;
 
+/// What stands for the name of a file among the header fields that are kept of what was sent.
+pub const FILE_NAME: &str = ":file";
+/// What stands for the subject of a mail among them.
+pub const SUBJECT: &str = ":subject";
+
+/// What becomes of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Content {
+    /// A request or a record, with header fields.
+    Request,
+    /// A file.
+    File,
+    /// What a database is given: a payload.
+    Row,
+    /// A mail; whether the payload is attached.
+    Mail { attaches: bool },
+}
+
+impl Content {
+    fn of(new: &NewSubscription) -> Self {
+        match &new.target {
+            Target::Folder(_) => Self::File,
+            Target::Database(_) => Self::Row,
+            Target::Email(_) if !new.is_of_alerts() => {
+                Self::Mail { attaches: new.template.as_ref().is_some_and(|it| it.attach) }
+            }
+            _ => Self::Request,
+        }
+    }
+
+    /// Refuses what it has no place for. The error says what that is.
+    fn check(self, new: &NewSubscription) -> Result<(), String> {
+        let template = new.template.as_ref();
+        let has_name = template.is_some_and(|it| it.name.is_some());
+        let has_mail = template.is_some_and(|it| it.subject.is_some() || it.attach);
+        let has_fields = template.is_some_and(|it| !it.headers.is_empty())
+            || !new.event_headers.is_empty()
+            || !new.headers.is_empty();
+        let has_effect = template.is_some_and(|it| it.effect.is_some() || it.inbox.is_some());
+        let is_by_fields = new.format == Format::CloudeventsBinary;
+        let why = match self {
+            Self::Request | Self::Row if has_name => {
+                "template.name is of the targets folder and email"
+            }
+            Self::Request | Self::File | Self::Row if has_mail => {
+                "template.subject and template.attach are of the target email"
+            }
+            Self::Mail { attaches: false } if has_name => {
+                "template.name is the name of the attachment: give template.attach with it"
+            }
+            Self::File | Self::Row | Self::Mail { .. } if has_fields => {
+                "files, databases and mails have no header fields of an event: leave out headers, event_headers \
+                 and template.headers"
+            }
+            Self::File | Self::Row | Self::Mail { .. } if is_by_fields => {
+                "cloudevents_binary needs header fields, which files, databases and mails do not have: use \
+                 cloudevents_structured"
+            }
+            Self::Row => return Effect::of(template).map(drop),
+            Self::Request | Self::File | Self::Mail { .. } if has_effect => {
+                "template.effect and template.inbox are of the target database"
+            }
+            _ => return Ok(()),
+        };
+        Err(why.to_owned())
+    }
+}
+
 /// How a subscription's requests are written, ready to be used.
 #[derive(Debug)]
 pub struct Formats {
     /// The name of the box that sends.
     pub box_name: Option<String>,
+    content: Content,
     format: Format,
     event_headers: Vec<String>,
     template: Option<Template>,
@@ -44,13 +116,28 @@ impl Formats {
     /// Compiles what a subscription says; the error says which field of it cannot be used, and why.
     pub fn of(new: &NewSubscription, box_name: Option<String>) -> Result<Self, String> {
         let NewSubscription { format, event_headers, template, .. } = new;
-        if let Some(TemplateText { body, content_type, headers }) = template {
+        let content = Content::of(new);
+        content.check(new)?;
+        if let Some(TemplateText {
+            body,
+            content_type,
+            headers,
+            escape,
+            name,
+            subject,
+            attach,
+            effect: _,
+            inbox: _,
+        }) = template
+        {
             let is_of_body = body.is_some() || content_type.is_some();
             if is_of_body && *format != Format::Raw {
                 let why = "a template of the body goes with the format raw alone";
                 return Err(format!("template cannot be used: {why}"));
             }
-            if !is_of_body && headers.is_empty() {
+            let has_line = name.is_some() || subject.is_some() || *attach || escape.is_some();
+            let is_of_row = content == Content::Row;
+            if !is_of_body && headers.is_empty() && !has_line && !is_of_row {
                 return Err("template cannot be used: it has neither body nor headers".to_owned());
             }
         }
@@ -60,12 +147,22 @@ impl Formats {
                 "event_headers has {count} names; it may have {MAX_EVENT_HEADERS}"
             ));
         }
-        let compiled = template.as_ref().map(Template::compile).transpose();
+        let is_whole = content != Content::Request;
+        let compiled = template.as_ref().map(|text| Template::compile(text, is_whole)).transpose();
+        let compiled = compiled.map_err(|why| format!("template cannot be used: {why}"))?;
+        if let (Content::File, Some(template), Some(name)) =
+            (content, &compiled, template.as_ref().and_then(|text| text.name.as_ref()))
+        {
+            template
+                .check_file_name(name.text())
+                .map_err(|why| format!("template cannot be used: {why}"))?;
+        }
         Ok(Self {
             box_name,
+            content,
             format: *format,
             event_headers: event_headers.clone(),
-            template: compiled.map_err(|why| format!("template cannot be used: {why}"))?,
+            template: compiled,
         })
     }
 
@@ -78,12 +175,20 @@ impl Formats {
 
     /// Whether the payload is sent as it is, with no further header fields.
     pub fn is_plain(&self) -> bool {
-        self.format == Format::Raw && self.template.is_none() && self.event_headers.is_empty()
+        self.content == Content::Request
+            && self.format == Format::Raw
+            && self.template.is_none()
+            && self.event_headers.is_empty()
     }
 
     /// Whether a template makes the body.
     pub fn makes_body(&self) -> bool {
         self.template.as_ref().is_some_and(|it| it.has_body)
+    }
+
+    /// Whether the event's payload is attached to its mail.
+    pub fn attaches(&self) -> bool {
+        self.content == Content::Mail { attaches: true }
     }
 
     /// Whether the payload stands within an envelope.
@@ -101,24 +206,44 @@ impl Formats {
     pub fn write(&self, outgoing: &mut OutgoingRequest) -> Result<Vec<(String, String)>, String> {
         // A ping tests the way to the target. It has nothing that a template could ask for.
         let is_ping = outgoing.source == OWN_SOURCE && outgoing.event_type == PING;
-        let Some(template) = self.template.as_ref().filter(|_| !is_ping) else {
-            let mut headers = envelope::write(self.format, self.box_name.as_deref(), outgoing)?;
-            self.add_event_headers(&mut headers, outgoing)?;
-            return Ok(headers);
+        let template = self.template.as_ref().filter(|_| !is_ping);
+        let render = |template: &Template| {
+            template.render(&context(outgoing)?).map_err(|why| {
+                format!("the subscription's template cannot be used for this event: {why}")
+            })
         };
-        let (body, fields) = template.render(&context(outgoing)?).map_err(|why| {
-            format!("the subscription's template cannot be used for this event: {why}")
-        })?;
+        let mut rendered = template.map(render).transpose()?.unwrap_or_default();
+        if let (true, Content::File, Some(template)) = (is_ping, self.content, &self.template) {
+            // A test shows the name that events get, unless it is made of their payloads.
+            rendered.name = template.name(&context(outgoing)?).unwrap_or_default();
+        }
+        // The attachment is the payload as it came.
+        let attached = naming::attachment(outgoing, rendered.name.as_deref());
+        let subject = naming::subject(outgoing, rendered.subject.as_deref());
         let mut headers = envelope::write(self.format, self.box_name.as_deref(), outgoing)?;
-        headers.extend(fields);
+        headers.extend(rendered.headers);
         self.add_event_headers(&mut headers, outgoing)?;
-        if let Some(body) = body {
+        if let Some(body) = rendered.body {
             outgoing.payload = body;
         }
-        if let Some(content_type) = &template.content_type {
+        if let Some(content_type) = template.and_then(|template| template.content_type.as_ref()) {
             outgoing.content_type.clone_from(content_type);
         }
-        Ok(headers)
+        match self.content {
+            Content::Request => Ok(headers),
+            Content::Row => Ok(Vec::new()),
+            Content::File => {
+                let name = naming::file(outgoing, rendered.name.as_deref())?;
+                Ok(vec![(FILE_NAME.to_owned(), name)])
+            }
+            Content::Mail { attaches } => {
+                let mut kept = vec![(SUBJECT.to_owned(), subject)];
+                if attaches {
+                    kept.push((FILE_NAME.to_owned(), attached?));
+                }
+                Ok(kept)
+            }
+        }
     }
 
     /// The attributes of an event as header fields: those of the format `cloudevents_binary`.

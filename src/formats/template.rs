@@ -9,14 +9,15 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use minijinja::machinery::{Token, eval, get_compiled_template, make_string_output, tokenize};
+use minijinja::syntax::SyntaxConfig;
 use minijinja::value::ValueKind;
 use minijinja::{
     AutoEscape, Environment, Error, ErrorKind, Output, State, UndefinedBehavior, Value,
 };
 
 use crate::formats::template_value::{self, Written};
-use crate::formats::{template_names, template_work};
-use crate::model::format::TemplateText;
+use crate::formats::{escape, template_names, template_work};
+use crate::model::format::{Escape, LineTemplate, TemplateText};
 
 /// Bytes of all texts of a template at most.
 const MAX_TEXT_BYTES: usize = 32 * 1024;
@@ -51,14 +52,30 @@ const VARIABLES: [&str; 12] = [
 ];
 /// What the body is called in reasons.
 const BODY: &str = "body";
+/// What the template of a file's name is called in reasons.
+const NAME: &str = "name";
+/// What the template of a mail's subject is called in reasons.
+const SUBJECT: &str = "subject";
+/// Bytes that a name and a subject may have.
+const MAX_LINE_BYTES: usize = 4096;
 /// Filters whose results are not bounded, or that are of HTML.
 const REMOVED_FILTERS: [&str; 13] = [
     "attr", "batch", "chain", "dictsort", "e", "escape", "groupby", "indent", "pprint", "safe",
     "slice", "string", "zip",
 ];
 
-/// A body, if there is a template of it, and header fields.
-type Rendered = (Option<Vec<u8>>, Vec<(String, String)>);
+/// The texts that templates have made of an event.
+#[derive(Debug, Default)]
+pub struct Rendered {
+    /// The body, if there is a template of it.
+    pub body: Option<Vec<u8>>,
+    /// Header fields.
+    pub headers: Vec<(String, String)>,
+    /// The name of the file, if there is a template of it.
+    pub name: Option<String>,
+    /// The subject of the mail, if there is a template of it.
+    pub subject: Option<String>,
+}
 
 /// Templates, ready to be used.
 #[derive(Debug)]
@@ -69,13 +86,27 @@ pub struct Template {
     /// The body's media type.
     pub content_type: Option<String>,
     headers: Vec<String>,
+    has_name: bool,
+    has_subject: bool,
+    escape: Option<Escape>,
 }
 
 impl Template {
-    /// Compiles templates; the error says which of them cannot be used, in which line, and why.
-    pub fn compile(text: &TemplateText) -> Result<Self, String> {
-        let TemplateText { body, content_type, headers } = text;
-        let bytes: usize = body.iter().chain(headers.values()).map(String::len).sum();
+    /// Compiles templates; the error says which of them cannot be used, in which line, and why. `is_whole`: the body is a
+    /// file or a mail, in which a line end at the end of the template counts.
+    pub fn compile(text: &TemplateText, is_whole: bool) -> Result<Self, String> {
+        let TemplateText {
+            body,
+            content_type,
+            headers,
+            escape,
+            name,
+            subject,
+            attach: _,
+            effect: _,
+            inbox: _,
+        } = text;
+        let bytes: usize = text.texts().map(str::len).sum();
         if bytes > MAX_TEXT_BYTES || headers.len() > MAX_HEADERS {
             return Err(format!(
                 "it may have {MAX_TEXT_BYTES} bytes and {MAX_HEADERS} header fields; this one has {bytes} and {}",
@@ -85,23 +116,69 @@ impl Template {
         if content_type.as_ref().is_some_and(|text| !is_media_type(text)) {
             return Err("content_type must be 1 to 255 printable ASCII characters".to_owned());
         }
+        if escape.is_some() && body.is_none() {
+            return Err("escape is of the body, and there is no template of it".to_owned());
+        }
         let mut env = environment();
-        if let Some(body) = body {
-            add(&mut env, BODY.to_owned(), body)?;
+        if is_whole {
+            let syntax = SyntaxConfig::builder().keep_trailing_newline(true).build();
+            env.set_syntax(syntax.map_err(|error| error.to_string())?);
+        }
+        let name = name.as_ref().map(LineTemplate::text);
+        let subject = subject.as_ref().map(LineTemplate::text);
+        for (place, text) in [(BODY, body.as_deref()), (NAME, name), (SUBJECT, subject)] {
+            if let Some(text) = text {
+                add(&mut env, place.to_owned(), text)?;
+            }
         }
         for (name, text) in headers {
             add(&mut env, header(name), text)?;
         }
         let headers = headers.keys().cloned().collect();
-        Ok(Self { env, has_body: body.is_some(), content_type: content_type.clone(), headers })
+        Ok(Self {
+            env,
+            has_body: body.is_some(),
+            content_type: content_type.clone(),
+            headers,
+            has_name: name.is_some(),
+            has_subject: subject.is_some(),
+            escape: *escape,
+        })
     }
 
     /// Refuses names that do not exist. For a template that somebody gives: one that was stored before is used as it is, since
     /// such a name may stand where no event leads.
     pub fn check_names(&self) -> Result<(), String> {
-        let body = self.has_body.then(|| BODY.to_owned());
-        let mut places = body.into_iter().chain(self.headers.iter().map(|name| header(name)));
+        let lines = [(BODY, self.has_body), (NAME, self.has_name), (SUBJECT, self.has_subject)];
+        let lines = lines.into_iter().filter(|(_, is_there)| *is_there);
+        let lines = lines.map(|(place, _)| place.to_owned());
+        let mut places = lines.chain(self.headers.iter().map(|name| header(name)));
         places.try_for_each(|place| check_names(&self.env, &place))
+    }
+
+    /// Refuses a name in which no id can stand, and one that leads out of its folder.
+    pub fn check_file_name(&self, text: &str) -> Result<(), String> {
+        let template = self.env.get_template(NAME).map_err(|error| reason(NAME, &error))?;
+        let used = template.undeclared_variables(false);
+        if !used.contains("id") && !used.contains("webhook_id") {
+            return Err(format!(
+                "{NAME}: it must have {{{{ id }}}} or {{{{ webhook_id }}}}, because a file is written once by its name; like \
+                 {{{{ type }}}}-{{{{ id }}}}.json"
+            ));
+        }
+        let mut plain = tokenize(text, false, SyntaxConfig::default())
+            .filter_map(Result::ok)
+            .filter_map(|(token, _)| match token {
+                Token::TemplateData(text) => Some(text),
+                _ => None,
+            });
+        if plain.any(|text| text.contains(['/', '\\'])) {
+            return Err(format!("{NAME}: it is the name of a file, so it has no / and no \\"));
+        }
+        if text.trim_start().starts_with('.') {
+            return Err(format!("{NAME}: it begins with a dot, so readers would not see the file"));
+        }
+        Ok(())
     }
 
     /// Renders all. The error says which template failed, in which line, and why.
@@ -118,7 +195,20 @@ impl Template {
                 }
             }
         });
-        Ok((body, each.collect::<Result<_, _>>()?))
+        let headers = each.collect::<Result<_, _>>()?;
+        let name = self.name(event)?;
+        let subject = self.has_subject.then(|| self.line(SUBJECT, event)).transpose()?;
+        Ok(Rendered { body, headers, name, subject })
+    }
+
+    /// Renders the name of the file alone, if there is a template of it.
+    pub fn name(&self, event: &Value) -> Result<Option<String>, String> {
+        self.has_name.then(|| self.line(NAME, event)).transpose()
+    }
+
+    fn line(&self, place: &str, event: &Value) -> Result<String, String> {
+        let line = self.one(place, event, MAX_LINE_BYTES)?;
+        Ok(String::from_utf8_lossy(&line).trim().to_owned())
     }
 
     fn one(&self, place: &str, event: &Value, max: usize) -> Result<Vec<u8>, String> {
@@ -127,7 +217,10 @@ impl Template {
         // It is paid for by the byte, so it never gets much longer than a body may be.
         let mut text = String::new();
         let mut out = make_string_output(&mut text);
-        let (blocks, escape) = (BTreeMap::new(), AutoEscape::None);
+        let blocks = BTreeMap::new();
+        let escape = self.escape.filter(|_| place == BODY);
+        let escape =
+            escape.map_or(AutoEscape::None, |kind| AutoEscape::Custom(kind.as_str().into()));
         eval(&self.env, &code, event.clone(), &blocks, &mut out, escape)
             .map_err(|error| reason(place, &error))?;
         if text.len() > max {
@@ -160,7 +253,7 @@ fn environment() -> Environment<'static> {
     for name in ["debug", "dict", "namespace"] {
         env.remove_global(name);
     }
-    env.add_filter("tojson", to_json);
+    env.add_filter("tojson", to_json_filter);
     template_work::bound(&mut env);
     env
 }
@@ -205,7 +298,7 @@ fn check_names(env: &Environment<'_>, place: &str) -> Result<(), String> {
 /// Refuses what would exhaust the engine's parser, and operators whose results it does not bound.
 fn check_text(text: &str) -> Result<(), String> {
     let (mut tokens, mut statements) = (0_usize, 0_usize);
-    for token in tokenize(text, false, minijinja::syntax::SyntaxConfig::default()) {
+    for token in tokenize(text, false, SyntaxConfig::default()) {
         // The parser says what is wrong.
         let Ok((token, span)) = token else { return Ok(()) };
         let line = span.start_line;
@@ -229,17 +322,33 @@ fn check_text(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes texts as they are, and numbers, `true`, `false` and `null` as in JSON.
+/// The kind of text that values are escaped for.
+fn escape_of(state: &State<'_, '_>) -> Option<Escape> {
+    match state.auto_escape() {
+        AutoEscape::Custom(kind) => Escape::parse(kind),
+        _ => None,
+    }
+}
+
+/// Writes texts as they are or escaped, and numbers, `true`, `false` and `null` as in JSON.
 fn write_value(
     out: &mut Output<'_>,
     state: &mut State<'_, '_>,
     value: &Value,
 ) -> Result<(), Error> {
+    let kind = escape_of(state).filter(|_| !value.is_safe());
+    if let (Some(kind), Some(text)) = (kind, value.as_str()) {
+        let failed = |why: String| Error::new(ErrorKind::BadSerialization, why);
+        let text = escape::text(kind, text).map_err(failed)?;
+        template_work::pay_output(state, text.len())?;
+        return Ok(out.write_str(&text)?);
+    }
     if let Some(text) = value.as_str().or_else(|| template_value::digits(value)) {
         template_work::pay_output(state, text.len())?;
         return Ok(out.write_str(text)?);
     }
     match value.kind() {
+        ValueKind::None if kind.is_some_and(escape::has_no_null) => Ok(()),
         ValueKind::Bool | ValueKind::Number | ValueKind::None => {
             Ok(out.write_str(&to_json(value)?)?)
         }
@@ -250,7 +359,16 @@ fn write_value(
     }
 }
 
-/// The filter `tojson`. The engine's own has no bound and escapes for HTML.
+/// The filter `tojson`. The engine's own has no bound and escapes for HTML. Where values are escaped as JSON, its result
+/// is not escaped again.
+fn to_json_filter(state: &State<'_, '_>, value: &Value) -> Result<Value, Error> {
+    let text = to_json(value)?;
+    Ok(match escape_of(state) {
+        Some(Escape::Json) => Value::from_safe_string(text),
+        _ => Value::from(text),
+    })
+}
+
 fn to_json(value: &Value) -> Result<String, Error> {
     if value.is_undefined() {
         // Fails, with the name of what is undefined.
@@ -300,10 +418,10 @@ mod tests {
     use super::*;
 
     fn body(text: &str) -> Result<String, String> {
-        let template = Template::compile(&TemplateText {
-            body: Some(text.to_owned()),
-            ..TemplateText::default()
-        })?;
+        let template = Template::compile(
+            &TemplateText { body: Some(text.to_owned()), ..TemplateText::default() },
+            false,
+        )?;
         template.check_names()?;
         let payload = json!({
             "total": "99.00", "n": 1.5, "big": 12_345_678_901_234_567_890_u64, "paid": true, "note": null, "text": "a\"<&>ü",
@@ -312,7 +430,7 @@ mod tests {
         });
         let payload: Value = serde_json::from_value(payload).unwrap();
         let event = [("payload", payload), ("type", Value::from("invoice.paid"))];
-        let (body, _) = template.render(&Value::from_pairs(event))?;
+        let body = template.render(&Value::from_pairs(event))?.body;
         Ok(String::from_utf8(body.unwrap()).unwrap())
     }
 
@@ -433,14 +551,12 @@ mod tests {
 
     /// What a template makes of a payload that is written like this.
     fn of_payload(text: &str, payload: &str) -> Result<String, String> {
-        let template = Template::compile(&TemplateText {
-            body: Some(text.to_owned()),
-            ..TemplateText::default()
-        })?;
+        let text = TemplateText { body: Some(text.to_owned()), ..TemplateText::default() };
+        let template = Template::compile(&text, false)?;
         template.check_names()?;
         let payload =
             template_value::of(crate::model::json::Json::read(payload.as_bytes()).unwrap());
-        let (body, _) = template.render(&Value::from_pairs([("payload", payload)]))?;
+        let body = template.render(&Value::from_pairs([("payload", payload)]))?.body;
         Ok(String::from_utf8(body.unwrap()).unwrap())
     }
 
@@ -615,12 +731,13 @@ mod tests {
     fn a_header_field_is_one_line_of_printable_ascii() {
         let of = |text: &str| {
             let headers = [("X-Invoice".to_owned(), text.to_owned())].into();
-            let template = Template::compile(&TemplateText { headers, ..TemplateText::default() })?;
+            let template =
+                Template::compile(&TemplateText { headers, ..TemplateText::default() }, false)?;
             template.check_names()?;
             template.render(&Value::from_pairs([("id", "a\nb"), ("type", "ü")]))
         };
         assert_eq!(
-            of(" {{ 1 }}-{{ 'a' }}\n").unwrap().1,
+            of(" {{ 1 }}-{{ 'a' }}\n").unwrap().headers,
             [("X-Invoice".to_owned(), "1-a".to_owned())]
         );
         for (text, why) in [
@@ -635,7 +752,7 @@ mod tests {
                 "header X-Invoice, line 1: undefined value: `payload` is undefined",
             ),
         ] {
-            assert_eq!(of(text), Err(why.to_owned()));
+            assert_eq!(of(text).unwrap_err(), why);
         }
     }
 }

@@ -171,9 +171,10 @@ pub fn paying<'e>(code: &Instructions<'e>) -> Instructions<'e> {
                 part.extend(operand(&[Instruction::Swap, instruction.clone()]));
                 part
             }
-            // So that the formatter takes pay for it.
+            // So that the formatter takes pay for it. It is the template's own text, so it is not escaped.
             Instruction::EmitRaw(text) => {
-                vec![Instruction::LoadConst(Value::from(*text)), Instruction::Emit]
+                let text = Value::from_safe_string((*text).to_owned());
+                vec![Instruction::LoadConst(text), Instruction::Emit]
             }
             Instruction::GetItem => {
                 vec![Instruction::ApplyFilter(KEY, Some(1), NOT_KEPT), Instruction::GetItem]

@@ -112,7 +112,10 @@ impl Trace {
         let last = noted.steps.last().map(|step| step.name);
         let mut rest = StepName::ALL.into_iter().filter(|name| Some(*name) > last);
         let next = rest.find(|name| match url.split_once(':') {
-            Some(("kafka", _)) => matches!(name, StepName::Connect | StepName::Answer),
+            Some(("kafka" | "mailto", _)) => matches!(name, StepName::Connect | StepName::Answer),
+            Some(("folder", _)) => {
+                matches!(name, StepName::Connect | StepName::Request | StepName::Answer)
+            }
             Some(("https", _)) => true,
             _ => *name != StepName::Tls,
         });

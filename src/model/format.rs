@@ -6,13 +6,13 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, json_schema};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::base::schema::{AnyValue, Ascii, values};
-use crate::base::words::words;
+use crate::base::schema::{AnyValue, Ascii, Text, described, values};
+use crate::base::words::{self, words};
 use crate::model::json::Json;
 use crate::model::json_path::Path;
 
@@ -188,9 +188,23 @@ impl Serialize for Filter {
 /// Header fields that a subscription may add.
 pub const MAX_HEADERS: usize = 32;
 
+words! {
+    /// For which kind of text a template escapes the values that it writes.
+    pub enum Escape as "Escape" {
+        /// Each value is written as JSON, texts in quotes.
+        Json = "json",
+        /// A text that a reader of CSV would misread is put in quotes; null is empty.
+        Csv = "csv",
+        /// `&`, `<`, `>` and quotes are written as entities; null is empty.
+        Xml = "xml",
+    }
+}
+
 values! {
     /// A template, in the language of Jinja.
     TemplateSource = { "type": "string", "maxLength": 32768 }
+    /// A statement of SQL.
+    EffectSource = { "type": "string", "minLength": 1, "maxLength": 16384 }
     /// Templates of header fields by their names.
     TemplateHeaders = {
         "type": "object", "maxProperties": MAX_HEADERS,
@@ -198,6 +212,20 @@ values! {
         "propertyNames": { "pattern": "^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,255}$" },
     }
 }
+
+/// A template of one line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct LineTemplate(String);
+
+impl LineTemplate {
+    /// Its text.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+}
+
+described!(LineTemplate, json_schema!({ "type": "string", "maxLength": 32768 }));
 
 /// What a request is written with (docs/formats.md).
 // Stored in `subscriptions.template`.
@@ -217,6 +245,39 @@ pub struct TemplateText {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(with = "TemplateHeaders")]
     pub headers: BTreeMap<String, String>,
+    /// For which kind of text the values in the body are escaped; nothing is, if absent.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "words::optional"
+    )]
+    pub escape: Option<Escape>,
+    /// Of a `folder`: the name of an event's file, which must have `id` or `webhook_id`. Of `email`: that of the
+    /// attachment. If absent, the `webhook_id` with an ending by media type.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<LineTemplate>,
+    /// Of `email`: the subject; the event's type and aggregate, if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<LineTemplate>,
+    /// Of `email`: whether the event's payload is attached.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub attach: bool,
+    /// Of `database`: the statement that each event runs there, with values like `:payload`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<EffectSource>")]
+    pub effect: Option<String>,
+    /// Of `database`, instead of `effect`: the table into which each event is written as a row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Text<1, 128>>")]
+    pub inbox: Option<String>,
+}
+
+impl TemplateText {
+    /// All texts in the language of Jinja.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        let lines = self.name.iter().chain(&self.subject).map(LineTemplate::text);
+        self.body.iter().chain(self.headers.values()).map(String::as_str).chain(lines)
+    }
 }
 
 #[cfg(test)]

@@ -31,23 +31,23 @@ pub enum Outcome {
         /// What happened, for a person.
         reason: String,
     },
-    /// A mail server or a broker took it, or a command handled it.
+    /// A mail server, a broker or a folder has it, or a command handled it.
     Accepted {
         /// What it said.
         excerpt: String,
     },
-    /// A mail server will never take it.
+    /// A mail server or a folder will never take it.
     Refused {
-        /// What it said.
+        /// What it said, or what is in the way.
         reason: String,
     },
-    /// A broker refused it, or did not acknowledge it.
+    /// A broker refused it or did not acknowledge it, or a folder cannot be written.
     Unacknowledged {
         /// What that means for the attempt.
         class: AttemptClass,
-        /// Whether no broker of the cluster answers, so that no other delivery could pass.
+        /// Whether no other delivery could pass: no broker of the cluster answers, or the folder is away.
         is_away: bool,
-        /// The broker's error, in one word.
+        /// The error, in one word.
         code: String,
         /// What happened, for a person.
         reason: String,

@@ -11,8 +11,10 @@ use crate::base::clock::Timestamp;
 use crate::base::id::SubscriptionSeq;
 use crate::base::schema::{HeaderName, NameText, SomeText, Text, Uuid, Whole, described, values};
 use crate::base::words::{as_text, words};
+use crate::model::database_target::DatabaseTarget;
 use crate::model::event::OWN_SOURCE;
 use crate::model::failure::Streak;
+use crate::model::folder::Folder;
 use crate::model::format::{Condition, Filter, Format, MAX_HEADERS, TemplateText};
 use crate::model::health_probe::{Health, Probe};
 use crate::model::hold::Hold;
@@ -94,9 +96,13 @@ pub enum Target {
     Http(TargetUrl),
     /// We write them to a topic.
     Kafka(KafkaTopic),
+    /// We write each into a file of its own.
+    Folder(Folder),
+    /// We write them into a database of somebody else's.
+    Database(DatabaseTarget),
     /// Consumers fetch them.
     Pull,
-    /// We send them as e-mail: `mailto:` and the addresses, with commas. Of alert channels only.
+    /// We send them as e-mail: `mailto:` and the addresses, with commas.
     Email(String),
     /// We run a command of the settings: `command:` and its name. Of alert channels only.
     Command(String),
@@ -104,15 +110,18 @@ pub enum Target {
 
 impl Target {
     /// The words for its kinds.
-    pub const KINDS: [&str; 5] = ["http", "kafka", "pull", "email", "command"];
+    pub const KINDS: [&str; 7] =
+        ["http", "kafka", "folder", "database", "pull", "email", "command"];
     /// The kinds that a person may choose.
-    pub const CHOSEN_KINDS: [&str; 3] = ["http", "kafka", "pull"];
+    pub const CHOSEN_KINDS: [&str; 6] = ["http", "kafka", "folder", "database", "email", "pull"];
 
     /// The word for its kind in SQL and API.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Http(_) => "http",
             Self::Kafka(_) => "kafka",
+            Self::Folder(_) => "folder",
+            Self::Database(_) => "database",
             Self::Pull => "pull",
             Self::Email(_) => "email",
             Self::Command(_) => "command",
@@ -124,6 +133,8 @@ impl Target {
         match self {
             Self::Http(url) => url.as_str(),
             Self::Kafka(topic) => topic.url(),
+            Self::Folder(folder) => folder.url(),
+            Self::Database(database) => database.url(),
             Self::Pull => "",
             Self::Email(url) | Self::Command(url) => url,
         }
@@ -133,6 +144,8 @@ impl Target {
     pub fn unfilled_url(&self) -> String {
         match self {
             Self::Http(_) | Self::Kafka(_) | Self::Pull => String::new(),
+            Self::Folder(folder) => folder.url().to_owned(),
+            Self::Database(database) => database.url().to_owned(),
             Self::Email(url) | Self::Command(url) => url.clone(),
         }
     }
@@ -148,6 +161,8 @@ impl Target {
         match kind {
             "http" => TargetUrl::parse(url).ok().map(Self::Http),
             "kafka" => KafkaTopic::parse(url).ok().map(Self::Kafka),
+            "folder" => Folder::parse(url).ok().map(Self::Folder),
+            "database" => DatabaseTarget::parse(url).ok().map(Self::Database),
             "pull" => url.is_empty().then_some(Self::Pull),
             "email" => url.starts_with("mailto:").then(|| Self::Email(url.to_owned())),
             "command" => url.starts_with("command:").then(|| Self::Command(url.to_owned())),
@@ -166,11 +181,13 @@ impl Serialize for Target {
 /// A target as it is shown.
 #[derive(Serialize, JsonSchema)]
 pub struct TargetFields<'a> {
-    /// `http`: events are sent to `url`. `kafka`: they are written to a topic. `pull`: consumers ask for them, and there is
-    /// no `url`. It stays what it was made with.
+    /// `http`: events are sent to `url`. `kafka`: they are written to a topic. `folder`: each is written into a file.
+    /// `database`: each does something in a database of the settings.
+    /// `email`: each is sent as a mail. `pull`: consumers ask for them, and there is no `url`. It stays what it was made with.
     #[schemars(with = "TargetKind")]
     target: &'a str,
-    /// Where it is called; may hold `{aggregate_id}` and its like. Of `kafka`: `kafka://<cluster>/<topic>`.
+    /// Where it is called; may hold `{aggregate_id}` and its like. Of `kafka`: `kafka://<cluster>/<topic>`. Of `folder`:
+    /// `folder:` and an absolute path. Of `email`: `mailto:` and the addresses.
     #[schemars(with = "Option<Text<1, 2048>>")]
     url: Option<&'a str>,
 }

@@ -2,6 +2,7 @@
 
 use crate::http::trace::StepName;
 use crate::model::outcome::{Cause, Outcome};
+use crate::targets::email::MAIL_SERVER;
 
 /// Words of a TLS failure, as the library writes them, and what to do. The first that fits counts.
 const TLS: [(&str, &str); 6] = [
@@ -36,11 +37,20 @@ const TLS: [(&str, &str); 6] = [
 pub(super) fn advice(outcome: &Outcome, step: StepName) -> &'static str {
     match outcome {
         Outcome::Answered { status, .. } => of_status(*status),
+        Outcome::Unreachable { reason, .. } if reason.starts_with(MAIL_SERVER) => {
+            "Look whether the mail server answers, and correct [smtp] in the settings."
+        }
         Outcome::Unreachable { cause, reason } => of_cause(*cause, step, reason),
         Outcome::Blocked { .. } => {
             "If the target belongs there, add its network to delivery.allow in the settings and reload the service."
         }
         Outcome::Postponed { .. } => "Wait until then, or raise the limit that the reason names.",
+        Outcome::Unacknowledged { code, .. } if of_folder(code).is_some() => {
+            of_folder(code).unwrap_or_default()
+        }
+        Outcome::Unacknowledged { code, .. } if of_database(code).is_some() => {
+            of_database(code).unwrap_or_default()
+        }
         Outcome::Unacknowledged { is_away: true, .. } => {
             "No broker answers: start the cluster, or correct its brokers in kafka.clusters."
         }
@@ -51,7 +61,7 @@ pub(super) fn advice(outcome: &Outcome, step: StepName) -> &'static str {
             "Ask who runs the cluster: the topic has to be there, and the user needs the right to write to it."
         }
         Outcome::Accepted { .. } | Outcome::Refused { .. } => {
-            "E-mail and commands belong to alert channels: correct the channel, or [smtp] in the settings."
+            "Correct what the reason names: the file in the way, the addresses, or [smtp] in the settings."
         }
         Outcome::Unbuildable { .. } => {
             "Correct what the reason names: the URL's placeholders, a header field, the template or the credential."
@@ -60,6 +70,41 @@ pub(super) fn advice(outcome: &Outcome, step: StepName) -> &'static str {
             "Correct the client, its secret, the scope or the token endpoint: oncebox credential set."
         }
     }
+}
+
+/// What to change about a folder, by the word of its failure.
+fn of_folder(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "away" => "Make the folder, or mount its share again; deliveries go on by themselves.",
+        "full" => {
+            "Make room on the disk of the folder, or raise the quota; deliveries go on by themselves."
+        }
+        "not_writable" => {
+            "Give the service's user the right to write to the folder; under systemd, add ReadWritePaths to the unit."
+        }
+        "not_permitted" => "Correct the path, or sources.tenants_directory in the settings.",
+        "timeout" => "Look whether the share of the folder answers: ls FOLDER.",
+        _ => return None,
+    })
+}
+
+/// What to change about a database, by the word of its failure.
+fn of_database(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "database_away" => {
+            "Look what `oncebox database test NAME` says; deliveries go on by themselves when it answers."
+        }
+        "database_schema" => {
+            "Correct the statement, or make the table: `oncebox database ddl` prints those that Oncebox needs."
+        }
+        "database_not_permitted" => {
+            "Run the GRANT lines that `oncebox database test NAME` prints, or correct user and password."
+        }
+        "database_refused" => {
+            "Correct the event or the statement: the database will refuse this row again."
+        }
+        _ => return None,
+    })
 }
 
 fn of_cause(cause: Cause, step: StepName, reason: &str) -> &'static str {

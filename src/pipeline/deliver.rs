@@ -11,8 +11,8 @@ use ring::digest::{SHA256, digest};
 use crate::base::budget::Budget;
 use crate::base::faults::{Faults, Step};
 use crate::base::headers::{CONFIRM_URL, CUSTOM_DATA};
-use crate::formats::add_headers;
 use crate::formats::filter::{self, Payload};
+use crate::formats::{FILE_NAME, SUBJECT, add_headers};
 use crate::http::client::{Call, Sender};
 use crate::http::trace::Trace;
 use crate::keys::ConfirmTokens;
@@ -43,7 +43,7 @@ use crate::store::error::Result as StoreResult;
 use crate::store::tx::Settled;
 use crate::store::{deliveries, external_calls, renderings, settlement, subscriptions, superseded};
 use crate::targets::Targets;
-use crate::targets::parcel::Parcel;
+use crate::targets::parcel::{Attachment, Parcel};
 
 /// When a delivery whose subscription cannot be called for a reason of ours is looked at again.
 const UNCALLABLE_AGAIN: Duration = Duration::from_secs(30);
@@ -67,6 +67,12 @@ const PARCEL_FACTOR: usize = 2;
 const MAX_KEY_CHARS: usize = 255;
 /// The method of an attempt that writes to a topic.
 const PRODUCE: &str = "PRODUCE";
+/// The method of an attempt that writes a file.
+const WRITE: &str = "WRITE";
+/// The method of an attempt that runs a statement in a database.
+const RUN: &str = "RUN";
+/// The method of an attempt that sends a mail.
+const MAIL: &str = "MAIL";
 /// Why a delivery of a pull subscription is not sent.
 const PULLED: &str = "its consumers fetch its events";
 /// Why an attempt of a new target ended early.
@@ -131,6 +137,11 @@ impl Deliver {
         let signed_at = self.clock.for_signatures();
         let request = self.build(&mut outgoing, &destination, signed_at)?;
         let mut headers = request.headers;
+        if matches!(request.method, WRITE | MAIL) {
+            headers.push(("content-type".to_owned(), outgoing.content_type.clone()));
+            let subject = request.rendered.iter().find(|(name, _)| name == SUBJECT);
+            headers.extend(subject.map(|(_, value)| ("subject".to_owned(), value.clone())));
+        }
         let log_on = destination.access.log_on_field();
         // It takes the place of a field of the event.
         headers.retain(|(name, _)| log_on.is_none_or(|own| !name.eq_ignore_ascii_case(own)));
@@ -218,9 +229,13 @@ impl Deliver {
 
     /// The largest body that takes nothing of the budget, and how much others take for each byte.
     fn memory_of(&self, subscription: SubscriptionSeq) -> (usize, usize) {
-        let factor =
-            self.destinations.of(subscription).ok().and_then(|d| d.formats.memory_factor());
-        factor.map_or((SMALL_REQUEST_BYTES, PARCEL_FACTOR), |factor| (0, factor))
+        let Ok(destination) = self.destinations.of(subscription) else {
+            return (SMALL_REQUEST_BYTES, PARCEL_FACTOR);
+        };
+        // The thread that writes a file has its own copy.
+        let is_copied = matches!(destination.subscription.new.target, Target::Folder(_));
+        let usual = (SMALL_REQUEST_BYTES, PARCEL_FACTOR + usize::from(is_copied));
+        destination.formats.memory_factor().map_or(usual, |factor| (0, factor))
     }
 
     /// What an attempt needs, unless its body has more bytes than that: from memory if nothing has touched it, else from its
@@ -584,7 +599,9 @@ impl Deliver {
             return Outcome::Unreachable { cause: Cause::NoConnection, reason };
         }
         let access = &destination.access;
-        let parcel = Parcel { subscription, outgoing, call, access, echo, at, trace };
+        let (rendered, attachment) = (request.rendered.as_slice(), request.attachment.as_ref());
+        let parcel =
+            Parcel { subscription, outgoing, rendered, attachment, call, access, echo, at, trace };
         let outcome = match trace {
             Some(trace) if !trace.sends() => target.look(&parcel),
             _ => target.send(&parcel),
@@ -624,6 +641,18 @@ impl Deliver {
                 method = PRODUCE;
                 format!("kafka://{}/{}", topic.cluster(), topic.fill(value)?)
             }
+            Target::Folder(_) => {
+                method = WRITE;
+                String::new()
+            }
+            Target::Database(database) => {
+                method = RUN;
+                database.url().to_owned()
+            }
+            Target::Email(url) if !new.is_of_alerts() => {
+                method = MAIL;
+                url.clone()
+            }
             Target::Email(url) | Target::Command(url) => {
                 return Ok(Request { url: url.clone(), timeout, ..Request::default() });
             }
@@ -632,7 +661,22 @@ impl Deliver {
         let mut span = [0_u8; 8];
         self.draw.fill_open(&mut span);
         let span = data_encoding::HEXLOWER.encode(&span);
+        let attachment = destination.formats.attaches().then(|| Attachment {
+            content_type: outgoing.content_type.clone(),
+            content: outgoing.payload.clone(),
+        });
         let rendered = render(&self.privacy, outgoing, destination)?;
+        let body_sha256 = sha256(&outgoing.payload);
+        if matches!(method, WRITE | RUN | MAIL) {
+            let mut request =
+                Request { method, timeout, url, rendered, body_sha256, span, ..Request::default() };
+            let name = request.rendered.iter().find(|(field, _)| field == FILE_NAME);
+            if let (WRITE, Some((_, name))) = (method, name) {
+                request.url = format!("{}/{name}", new.target.url());
+            }
+            request.attachment = attachment;
+            return Ok(request);
+        }
         let mut headers = destination.headers(outgoing, at, &span);
         // A record without an envelope is a CloudEvent all the same.
         if matches!((&new.target, new.format), (Target::Kafka(_), Format::Raw)) {
@@ -642,7 +686,6 @@ impl Deliver {
         let key_id = destination.access.key_id().to_owned();
         let confirm_url = confirmations::url(&self.confirm_tokens, destination, outgoing);
         headers.extend(confirm_url.map(|url| (CONFIRM_URL.to_owned(), url)));
-        let body_sha256 = sha256(&outgoing.payload);
         let type_field = outgoing.type_field.clone();
         let request = Request { method, timeout, type_field, ..Request::default() };
         Ok(Request { url, headers, rendered, body_sha256, key_id, span, ..request })

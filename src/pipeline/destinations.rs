@@ -13,6 +13,7 @@ use crate::keys::Keyring;
 use crate::model::delivery::{OutgoingRequest, Schedule, TIMEOUTS, is_custom_data};
 use crate::model::event::ALERT_TYPE;
 use crate::model::failure::{BREAKER_AFTER, Rules};
+use crate::model::format::TemplateText;
 use crate::model::lease::LEASES;
 use crate::model::outcome::ClassTable;
 use crate::model::rate::Rate;
@@ -113,9 +114,8 @@ impl Destinations {
     ) -> Self {
         let weigh = |_: &SubscriptionSeq, open: &Destination| {
             let template = open.subscription.new.template.as_ref();
-            let texts =
-                template.into_iter().flat_map(|it| it.body.iter().chain(it.headers.values()));
-            let bytes = texts.map(String::len).sum::<usize>();
+            let texts = template.into_iter().flat_map(TemplateText::texts);
+            let bytes = texts.map(str::len).sum::<usize>();
             bytes.saturating_mul(COMPILED_PER_BYTE).saturating_add(OPEN_BYTES)
         };
         let open = Cache::of_bytes(MAX_OPEN_BYTES, weigh);

@@ -56,6 +56,7 @@ use crate::base::faults::Faults;
 use crate::base::id::Draw;
 use crate::base::stop::Stop;
 use crate::config::Live;
+use crate::databases::database::Databases;
 use crate::event_types::EventTypes;
 use crate::http::client::{self, Call};
 use crate::keys::subject::Pseudonyms;
@@ -126,6 +127,8 @@ pub struct Parts {
     pub backups: Option<Schedule>,
     /// The memory budget of deliveries and sources.
     pub budget: Budget,
+    /// Databases of others.
+    pub databases: Databases,
     /// Work that may have ended the process.
     pub suspects: Arc<Suspects>,
     /// Planned failures.
@@ -144,6 +147,8 @@ pub struct Parts {
 
 /// The running stages.
 pub struct Pipeline {
+    /// Databases of others.
+    pub databases: Databases,
     /// Receives webhooks.
     pub receive: Receive,
     /// Publishes events.
@@ -318,6 +323,7 @@ impl Pipeline {
             spawn(&format!("deliver-{n}"), &listener, move || deliver.run(&assignments))
         });
         Ok(Self {
+            databases: parts.databases,
             receive,
             publish,
             consume,
@@ -497,6 +503,8 @@ impl Parts {
                 Arc::clone(&self.key),
                 self.settings.clone(),
                 Arc::clone(&self.sender),
+                self.faults.clone(),
+                self.databases.clone(),
             ),
             budget: self.budget.clone(),
             suspects: Arc::clone(&self.suspects),

@@ -8,11 +8,13 @@ use crate::formats::wrap;
 use crate::model::delivery::{Attempt, OutgoingRequest};
 use crate::model::format::Rendering;
 use crate::model::outcome::Outcome;
+use crate::model::subscription::Target;
 use crate::model::target_url::is_named_like_a_secret;
 use crate::pipeline::destinations::Destination;
 use crate::pipeline::prelude::*;
 use crate::privacy::Privacy;
 use crate::store::error::Result as StoreResult;
+use crate::targets::parcel::Attachment;
 
 /// Header fields: name and value.
 pub type Fields = Vec<(String, String)>;
@@ -96,6 +98,8 @@ pub struct Request {
     pub rendered: Fields,
     /// The header field in which the event's provider names its type.
     pub type_field: Option<String>,
+    /// What is attached to it.
+    pub attachment: Option<Attachment>,
     /// The SHA-256 of its body.
     pub body_sha256: [u8; 32],
     /// The credential it is signed with.
@@ -136,7 +140,12 @@ impl Request {
             kept.body_sha256 = (!is_sealed).then_some(self.body_sha256);
         }
         let named = |id: String| Some(id).filter(|id| !id.is_empty());
-        Attempt { url: self.url, key_id: named(self.key_id), span: named(self.span), ..kept }
+        let mut url = self.url;
+        if let (Target::Folder(folder), true) = (&destination.subscription.new.target, is_sealed) {
+            // The name of a file may be made of sealed fields.
+            url = format!("{}/***", folder.url());
+        }
+        Attempt { url, key_id: named(self.key_id), span: named(self.span), ..kept }
     }
 }
 

@@ -1,8 +1,13 @@
 //! The fields of an event that a source can fill, and the value of a field before it is checked.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Deref;
 
-use crate::base::schema::values;
+use schemars::json_schema;
+use serde::{Deserialize, Serialize};
+
+use crate::base::schema::described;
 use crate::base::words::words;
 
 words! {
@@ -55,11 +60,24 @@ words! {
     }
 }
 
-values! {
-    /// Texts by the fields that they fill.
-    TextsByField = {
+/// Texts by the fields that they fill.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TextsByField(pub BTreeMap<Field, String>);
+
+described!(
+    TextsByField,
+    json_schema!({
         "type": "object", "propertyNames": { "enum": Field::ALL },
         "additionalProperties": { "type": "string" },
+    })
+);
+
+impl Deref for TextsByField {
+    type Target = BTreeMap<Field, String>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
     }
 }
 

@@ -253,8 +253,13 @@ impl Folder<'_> {
             }
         }
         let (cursor, count) = (source.new.cursor, u64::try_from(events.len()).unwrap_or(u64::MAX));
-        let progress =
-            Progress { from: cursor, to: cursor.saturating_add(1), identity: None, events: count };
+        let progress = Progress {
+            from: cursor,
+            to: cursor.saturating_add(1),
+            known: self.source.identity.clone(),
+            identity: None,
+            events: count,
+        };
         let rows = events.into_iter().zip(misfits);
         let rows = rows.map(|(event, unusable)| ReadyRow { event, unusable }).collect();
         match shared.store_rows(source, progress, Some(self.record(file, None, count)), rows) {

@@ -63,12 +63,10 @@ pub struct FolderSettings {
     pub done_days: u32,
     /// Columns, members or paths of elements whose name differs from the field that they fill.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(with = "TextsByField")]
-    pub fields: BTreeMap<Field, String>,
+    pub fields: TextsByField,
     /// Values of fields that a row does not have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(with = "TextsByField")]
-    pub defaults: BTreeMap<Field, String>,
+    pub defaults: TextsByField,
     /// For XML: the path of the element that is a row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "SomeText")]

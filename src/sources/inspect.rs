@@ -6,35 +6,105 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::config::Settings;
+use crate::config::{self, Settings};
+use crate::databases::database::Databases;
 use crate::model::health::{Check, Level};
-use crate::model::name::DEFAULT_TENANT;
+use crate::sources::database_connection::{Connected, take};
+use crate::sources::database_settings::{DatabaseSettings, Mode};
+use crate::sources::database_state::Position;
 use crate::sources::folder_reader::{unusable_name, why_not_read};
 use crate::sources::folder_settings::{REASON_ENDING, is_candidate};
+use crate::sources::shared::SourceError;
 use crate::sources::table_settings::TableSettings;
 use crate::sources::tables::foreign::Foreign;
+use crate::sources::tables::remote::RemoteTable;
 use crate::sources::{Settings as SourceSettings, Source};
-use crate::sys::files::{self, Directory, Kind, with_ending};
+use crate::sys::files::{self, Directory, Kind};
 
 /// The id of the last row.
 pub fn last_row(settings: &Settings, tenant: &str, source: &SourceSettings) -> Result<i64, String> {
-    let path = permitted(settings, tenant, source.path())?;
+    let Some(path) = source.path() else { return Ok(0) };
+    let path = permitted(settings, tenant, path)?;
     let SourceSettings::Sqlite(table) = source.at(path) else { return Ok(0) };
     let read = Foreign::open(&table).and_then(|mut foreign| foreign.read(i64::MAX, 0, 0));
     Ok(read.map_err(|error| error.why)?.table.highest)
 }
 
 /// All checks of a source.
-pub fn checks(settings: &Settings, source: &Source) -> Vec<Check> {
+pub fn checks(settings: &Settings, databases: &Databases, source: &Source) -> Vec<Check> {
     let new = &source.new;
-    let path = match permitted(settings, &new.tenant, new.settings.path()) {
+    if let SourceSettings::Database(database) = &new.settings {
+        return of_database(databases, &new.tenant, database);
+    }
+    let Some(path) = new.settings.path() else { return Vec::new() };
+    let path = match permitted(settings, &new.tenant, path) {
         Ok(path) => path,
         Err(why) => return vec![check("path", Level::Fail, why)],
     };
     match new.settings.at(path) {
         SourceSettings::Sqlite(table) => of_table(&table, new.cursor),
         SourceSettings::Drop(folder) => of_folder(&folder.path),
+        SourceSettings::Database(_) => Vec::new(),
     }
+}
+
+/// The position after all transactions that have ended.
+pub fn position_now(
+    databases: &Databases,
+    tenant: &str,
+    settings: &DatabaseSettings,
+) -> Result<Position, String> {
+    if settings.mode != Mode::Xid8 {
+        return Err(
+            "from is only for sqlite and for the mode xid8: to leave out what is in the table, set taken_at of those rows \
+             before the source is added."
+                .to_owned(),
+        );
+    }
+    let now = || {
+        let Connected { product, mut lease } = take(databases, tenant, settings)?;
+        RemoteTable::learn(&mut lease, product, settings)?.system(&mut lease)
+    };
+    let system = now()
+        .map_err(|error: SourceError| format!("The database cannot be read: {}.", error.why))?;
+    Ok(Position::before(&system))
+}
+
+fn of_database(databases: &Databases, tenant: &str, settings: &DatabaseSettings) -> Vec<Check> {
+    let Connected { product, mut lease } = match take(databases, tenant, settings) {
+        Ok(connected) => connected,
+        Err(error) => return vec![check("database", Level::Fail, error.why)],
+    };
+    let mut checks = vec![check(
+        "database",
+        Level::Ok,
+        format!("{} answers; it is {product}", settings.database),
+    )];
+    let table = match RemoteTable::learn(&mut lease, product, settings) {
+        Ok(table) => table,
+        Err(error) => {
+            checks.push(check("table", Level::Fail, error.why));
+            return checks;
+        }
+    };
+    let fields: Vec<&str> = table.fields().iter().map(|field| field.as_str()).collect();
+    let detail = format!("{}; fields: {}", settings.table, fields.join(", "));
+    checks.push(check("table", Level::Ok, detail));
+    checks.push(match table.missing_grants(&mut lease) {
+        Ok(missing) if missing.is_empty() => {
+            check("grants", Level::Ok, format!("enough for the mode {}", settings.mode))
+        }
+        Ok(missing) => {
+            let lines = missing.join(" ");
+            check(
+                "grants",
+                Level::Fail,
+                format!("rights are missing; run in the database: {lines}"),
+            )
+        }
+        Err(error) => check("grants", Level::Fail, error.why),
+    });
+    checks
 }
 
 fn check(name: &'static str, level: Level, detail: impl Into<String>) -> Check {
@@ -153,47 +223,7 @@ fn directory(file: &Path) -> Check {
 
 /// The path of a tenant's source with every link resolved, if the tenant may have a source there; else why not.
 ///
-/// The service reads sources with its own rights, so a tenant must not reach other files with a path or a link. A link
-/// can appear at any time: the caller opens only the returned path, and calls this again before each read.
+/// A link can appear at any time: the caller opens only the returned path, and calls this again before each read.
 pub fn permitted(settings: &Settings, tenant: &str, path: &Path) -> Result<PathBuf, String> {
-    // The file itself may not exist yet; then only its directory is resolved.
-    let real = |path: &Path| {
-        let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
-        path.canonicalize().ok().or_else(|| Some(parent?.join(path.file_name()?)))
-    };
-    let resolved = real(path).unwrap_or_else(|| path.to_owned());
-    let own = real(settings.directory()).unwrap_or_else(|| settings.directory().to_owned());
-    if resolved.starts_with(&own) || own.starts_with(&resolved) || is_linked(settings, &resolved) {
-        return Err(format!(
-            "{} is in the service's own data directory, contains it, or is a link to a file of it",
-            path.display()
-        ));
-    }
-    if tenant == DEFAULT_TENANT {
-        return Ok(resolved);
-    }
-    let Some(all) = &settings.sources.tenants_directory else {
-        return Err(format!(
-            "the tenant {tenant} can have no sources: set sources.tenants_directory in the settings; then \
-             sources are permitted in the subdirectory with the tenant's name"
-        ));
-    };
-    let theirs = all.join(tenant);
-    if real(&theirs).is_some_and(|theirs| resolved != theirs && resolved.starts_with(theirs)) {
-        return Ok(resolved);
-    }
-    Err(format!("the sources of the tenant {tenant} must be in {}", theirs.display()))
-}
-
-/// Whether a source, or what `SQLite` opens beside it, is a hard link to a file of the data directory or to a backup.
-fn is_linked(settings: &Settings, path: &Path) -> bool {
-    let linked = ["", "-wal", "-shm"].map(|ending| fs::metadata(with_ending(path, ending)));
-    let linked = linked.into_iter().flatten().filter(|meta| meta.is_file() && meta.nlink() > 1);
-    let linked: Vec<_> = linked.map(|meta| (meta.dev(), meta.ino())).collect();
-    let is_same = |own: &fs::DirEntry| {
-        own.metadata().is_ok_and(|own| linked.contains(&(own.dev(), own.ino())))
-    };
-    let own = [settings.directory().to_owned(), settings.backup_directory()];
-    !linked.is_empty()
-        && own.iter().flat_map(fs::read_dir).flatten().flatten().any(|own| is_same(&own))
+    config::permitted(settings, tenant, path, "sources")
 }

@@ -1,9 +1,14 @@
-//! Sources: events are read from an ERP's own `SQLite` file or from a folder, besides the API.
+//! Sources: events are read from an ERP's own `SQLite` file, from a table of its database or from a folder, besides the API.
 //!
 //! Every row first becomes a [`draft::Draft`], then an event. [`relays`] runs one thread (`relay`) for each active
 //! source. It reads some rows, stores them and the new cursor in one transaction, and waits. [`tables`] has the SQL
 //! for our own tables and for the ERP's.
 
+pub mod database_connection;
+mod database_reader;
+pub mod database_settings;
+mod database_stall;
+pub mod database_state;
 pub mod draft;
 pub mod field;
 mod folder_reader;
@@ -12,6 +17,7 @@ pub mod inspect;
 pub mod reading;
 mod relay;
 pub mod relays;
+mod rows;
 mod shared;
 mod table_reader;
 pub mod table_settings;
@@ -28,6 +34,7 @@ use serde_json::{Value, json};
 use crate::base::clock::Timestamp;
 use crate::base::words::words;
 use crate::model::name::Name;
+use crate::sources::database_settings::DatabaseSettings;
 use crate::sources::field::Field;
 use crate::sources::folder_settings::FolderSettings;
 use crate::sources::table_settings::TableSettings;
@@ -52,6 +59,8 @@ pub enum Settings {
     Sqlite(TableSettings),
     // A folder that files are put into.
     Drop(FolderSettings),
+    // A table of an ERP's own database.
+    Database(DatabaseSettings),
 }
 
 impl Settings {
@@ -63,7 +72,10 @@ impl Settings {
         let read = match kind {
             "sqlite" => serde_json::from_value(settings).map(Self::Sqlite).map_err(wrong),
             "drop" => serde_json::from_value(settings).map(Self::Drop).map_err(wrong),
-            _ => Err(format!("there is no source of kind {kind:?}; there are sqlite and drop")),
+            "database" => serde_json::from_value(settings).map(Self::Database).map_err(wrong),
+            _ => Err(format!(
+                "there is no source of kind {kind:?}; there are sqlite, drop and database"
+            )),
         }?;
         read.check()?;
         Ok(read)
@@ -74,14 +86,16 @@ impl Settings {
         match self {
             Self::Sqlite(_) => "sqlite",
             Self::Drop(_) => "drop",
+            Self::Database(_) => "database",
         }
     }
 
-    /// The file or folder that is read.
-    pub fn path(&self) -> &Path {
+    /// The file or folder that is read; a database has none.
+    pub fn path(&self) -> Option<&Path> {
         match self {
-            Self::Sqlite(table) => &table.path,
-            Self::Drop(folder) => &folder.path,
+            Self::Sqlite(table) => Some(&table.path),
+            Self::Drop(folder) => Some(&folder.path),
+            Self::Database(_) => None,
         }
     }
 
@@ -91,6 +105,7 @@ impl Settings {
         match self {
             Self::Sqlite(table) => Self::Sqlite(TableSettings { path, ..table.clone() }),
             Self::Drop(folder) => Self::Drop(FolderSettings { path, ..folder.clone() }),
+            Self::Database(_) => self.clone(),
         }
     }
 
@@ -99,31 +114,31 @@ impl Settings {
         match self {
             Self::Sqlite(table) => json!(table),
             Self::Drop(folder) => json!(folder),
+            Self::Database(database) => json!(database),
         }
     }
 
     /// Values for fields that a row does not have.
     pub const fn defaults(&self) -> &BTreeMap<Field, String> {
         match self {
-            Self::Sqlite(table) => &table.defaults,
-            Self::Drop(folder) => &folder.defaults,
+            Self::Sqlite(table) => &table.defaults.0,
+            Self::Drop(folder) => &folder.defaults.0,
+            Self::Database(database) => &database.defaults.0,
         }
     }
 
     /// Names of fields in the source that differ from ours.
     pub const fn names(&self) -> &BTreeMap<Field, String> {
         match self {
-            Self::Sqlite(table) => &table.columns,
-            Self::Drop(folder) => &folder.fields,
+            Self::Sqlite(table) => &table.columns.0,
+            Self::Drop(folder) => &folder.fields.0,
+            Self::Database(database) => &database.columns.0,
         }
     }
 
     fn check(&self) -> Result<(), String> {
-        let path = self.path();
-        let plain = path.components().all(|part| !matches!(part, Component::ParentDir));
-        if !path.is_absolute() || !plain {
-            let shown = path.display();
-            return Err(format!("the path {shown} must begin with / and have no .. in it"));
+        if let Some(path) = self.path() {
+            check_path(path)?;
         }
         let odd = WITHOUT_DEFAULT.iter().find(|field| self.defaults().contains_key(field));
         if let Some(field) = odd {
@@ -133,8 +148,18 @@ impl Settings {
         match self {
             Self::Sqlite(table) => table.check(),
             Self::Drop(folder) => folder.check(),
+            Self::Database(database) => database.check(),
         }
     }
+}
+
+fn check_path(path: &Path) -> Result<(), String> {
+    let is_plain = path.components().all(|part| !matches!(part, Component::ParentDir));
+    if path.is_absolute() && is_plain {
+        return Ok(());
+    }
+    let shown = path.display();
+    Err(format!("the path {shown} must begin with / and have no .. in it"))
 }
 
 words! {
@@ -227,6 +252,14 @@ mod tests {
                 json!({ "path": "/x", "defaults": { "idempotency_key": "k" } }),
                 "idempotency_key can have no default",
             ),
+            ("database", json!({}), "missing field `database`"),
+            ("database", json!({ "database": "ERP" }), "kind database are wrong"),
+            (
+                "database",
+                json!({ "database": "erp", "mode": "cursor" }),
+                "unknown variant `cursor`",
+            ),
+            ("database", json!({ "database": "erp", "id": "" }), "name of a table or column"),
             ("drop", json!({ "path": "/x", "format": "xml" }), "row is missing"),
             ("drop", json!({ "path": "/x", "delimiter": "\"" }), "delimiter"),
             ("drop", json!({ "path": "/x", "writer": "guess" }), "unknown variant"),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::base::stop::Stop;
 use crate::model::escalation::Class;
 use crate::pipeline::source_marks::Mark;
+use crate::sources::database_reader::DatabaseReader;
 use crate::sources::folder_reader::FolderReader;
 use crate::sources::inspect::permitted;
 use crate::sources::shared::{Obstacle, Shared, SourceError, Turn, escalation, subject};
@@ -20,6 +21,15 @@ use crate::store::writer::Queue;
 use crate::sys::files::{stamps, with_ending};
 use crate::sys::watch::Watch;
 
+/// How often a database is read at least, however long nothing has come.
+const MAX_DATABASE_POLL: Duration = Duration::from_secs(2);
+/// Nothing has come for this many times as long as the next wait.
+const IDLE_PARTS: u32 = 40;
+/// The longest pause after an error of a database.
+const MAX_DATABASE_PAUSE: Duration = Duration::from_secs(5);
+/// A database that is away is escalated after this time. With the longest wait for an answer on a line that went silent
+/// that is less than a minute.
+const AWAY_RAISED: Duration = Duration::from_secs(40);
 /// How often the source is read without a sign of a change.
 const POLL: Duration = Duration::from_millis(250);
 /// After a sign of a change the source is read at this interval, because the sign comes before the change can be read:
@@ -41,6 +51,7 @@ const MAX_JOBS_WAITING: usize = 2_048;
 struct Readers {
     table: TableReader,
     folder: FolderReader,
+    database: DatabaseReader,
 }
 
 /// The relay of one source.
@@ -52,6 +63,10 @@ pub(super) struct Relay {
     readers: Option<Readers>,
     /// Since when the source cannot be read, by the monotonic clock.
     since: Option<Duration>,
+    /// When it could last be read.
+    read_at: Duration,
+    /// How many events it had, and since when.
+    events: (u64, Duration),
     /// The last escalated error, and when it was escalated, by the monotonic clock.
     raised: Option<(String, Duration)>,
     /// Whether its silence was escalated.
@@ -64,7 +79,10 @@ pub(super) struct Relay {
 
 impl Relay {
     pub(super) fn new(shared: Shared, seq: i64, stop: Stop) -> Self {
+        let now = shared.clock.monotonic();
         Self {
+            read_at: now,
+            events: (0, now),
             shared,
             seq,
             stop,
@@ -105,6 +123,7 @@ impl Relay {
         });
         match turn {
             Ok(turn) => {
+                self.read_at = self.shared.clock.monotonic();
                 // Only when all is read: before that, another file may still fail.
                 if turn == Turn::Done {
                     self.recovered(source);
@@ -116,16 +135,18 @@ impl Relay {
             }
             Err(error) => {
                 self.shared.marks.forget(self.seq);
-                // A folder's reader is kept: its other files are not affected.
-                if self.readers.is_none() || is_table(source) {
+                // A folder's reader is kept: its other files are not affected. A database's reader knows which rows are
+                // still to be marked.
+                let is_unread = self.readers.is_none() || !is_folder(source);
+                if is_table(source) {
                     self.readers = None;
-                    if error.kind != Obstacle::Ours {
-                        self.shared.statuses.set(self.seq, |status| status.lag = None);
-                    }
+                }
+                if is_unread && error.kind != Obstacle::Ours {
+                    self.shared.statuses.set(self.seq, |status| status.lag = None);
                 }
                 self.note(source, &error);
                 self.watch_silence(source);
-                self.pause(PAUSE);
+                self.pause(self.pause_after(source));
             }
         }
     }
@@ -152,8 +173,13 @@ impl Relay {
             return Ok(Turn::Done);
         }
         let (settings, new) = (self.shared.settings.get(), &source.new);
+        if let Settings::Database(database) = &new.settings {
+            let readers = self.readers.get_or_insert_default();
+            return readers.database.turn(&self.shared, source, database);
+        }
+        let Some(path) = new.settings.path() else { return Ok(Turn::Done) };
         // Checked each time, because a program that can write there can replace the file by a link at any time.
-        let path = match permitted(&settings, &new.tenant, new.settings.path()) {
+        let path = match permitted(&settings, &new.tenant, path) {
             Ok(path) => path,
             Err(why) => {
                 self.readers = None;
@@ -171,6 +197,7 @@ impl Relay {
         let turn = match &resolved.new.settings {
             Settings::Sqlite(table) => readers.table.turn(&self.shared, &resolved, table),
             Settings::Drop(folder) => readers.folder.turn(&self.shared, &resolved, folder),
+            Settings::Database(_) => Ok(Turn::Done),
         }?;
         if turn == Turn::Done {
             if seen.as_ref().is_some_and(|seen| *seen != stamps(&files)) {
@@ -185,6 +212,14 @@ impl Relay {
 
     /// Waits for a change, at most the poll interval.
     fn wait(&mut self, source: &Source) {
+        if let Settings::Database(_) = source.new.settings {
+            let now = self.shared.clock.monotonic();
+            if self.events.0 != source.event_count {
+                self.events = (source.event_count, now);
+            }
+            self.pause(database_poll(now.saturating_sub(self.events.1)));
+            return;
+        }
         if self.hot > 0 {
             self.hot = self.hot.saturating_sub(1);
             self.pause(POLL_HOT);
@@ -197,6 +232,13 @@ impl Relay {
             let polls = self.shared.marks.most_wait().as_millis() / POLL_HOT.as_millis();
             self.hot = u32::try_from(polls).unwrap_or(u32::MAX);
         }
+    }
+
+    /// The pause after an error: the longer a database is away, the rarer it is asked.
+    fn pause_after(&self, source: &Source) -> Duration {
+        let Settings::Database(_) = source.new.settings else { return PAUSE };
+        let lasts = self.shared.clock.monotonic().saturating_sub(self.read_at);
+        (lasts / 4).clamp(PAUSE, MAX_DATABASE_PAUSE)
     }
 
     fn pause(&self, span: Duration) {
@@ -228,13 +270,16 @@ impl Relay {
         if error.kind == Obstacle::Ours {
             return;
         }
-        let lasts = now.saturating_sub(*self.since.get_or_insert(now));
-        let passing = error.kind == Obstacle::Passing;
+        // A line that went silent is noticed long after the last read.
+        let since = if error.kind == Obstacle::Away { self.read_at } else { now };
+        let lasts = now.saturating_sub(*self.since.get_or_insert(since));
+        let passing = matches!(error.kind, Obstacle::Passing | Obstacle::Away);
+        let raised_after = if error.kind == Obstacle::Away { AWAY_RAISED } else { PASSING_RAISED };
         let noted = source.last_error.as_deref() == Some(&error.why);
         let raised = self.raised.as_ref();
         let fresh = raised
             .is_none_or(|(why, at)| *why != error.why || now.saturating_sub(*at) >= RAISED_AGAIN);
-        let raise = fresh && (!passing || lasts >= PASSING_RAISED);
+        let raise = fresh && (!passing || lasts >= raised_after);
         if (passing && lasts < PASSING_NOTED) || (noted && !raise) {
             return;
         }
@@ -242,7 +287,9 @@ impl Relay {
         tracing::warn!(source = name, why = error.why, "the source cannot be read");
         let class = match error.kind {
             Obstacle::Replaced => Class::SourceReplaced,
-            Obstacle::Passing | Obstacle::Lasting | Obstacle::Ours => Class::SourceFailing,
+            Obstacle::Passing | Obstacle::Away | Obstacle::Lasting | Obstacle::Ours => {
+                Class::SourceFailing
+            }
         };
         let new = raise.then(|| escalation(&self.shared, source, class, &error.why));
         let (seq, why, at) = (self.seq, error.why.clone(), self.shared.clock.wall());
@@ -298,10 +345,31 @@ const fn is_table(source: &Source) -> bool {
     matches!(source.new.settings, Settings::Sqlite(_))
 }
 
+const fn is_folder(source: &Source) -> bool {
+    matches!(source.new.settings, Settings::Drop(_))
+}
+
+/// How long a database is left alone in which nothing has come for this time.
+fn database_poll(idle: Duration) -> Duration {
+    (idle / IDLE_PARTS).clamp(POLL, MAX_DATABASE_POLL)
+}
+
 /// The paths to watch for changes.
 fn watched(settings: &Settings) -> Vec<PathBuf> {
     match settings {
         Settings::Sqlite(table) => vec![table.path.clone(), with_ending(&table.path, "-wal")],
         Settings::Drop(folder) => vec![folder.path.clone()],
+        Settings::Database(_) => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_database_is_asked_more_rarely_while_nothing_comes() {
+        let polled = |idle| database_poll(Duration::from_secs(idle)).as_millis();
+        assert_eq!([0, 10, 40, 80, 9_999].map(polled), [250, 250, 1_000, 2_000, 2_000]);
     }
 }

@@ -8,7 +8,7 @@ use crate::base::stop::Stop;
 use crate::model::duty::Duty;
 use crate::pipeline::threads::{Bell, Spawner, join};
 use crate::sources::relay::Relay;
-use crate::sources::{Shared, SourceStatuses, tables};
+use crate::sources::{Shared, tables};
 use crate::store::chores;
 use crate::store::error::Result;
 use crate::store::tx::WriteTx;
@@ -35,13 +35,12 @@ pub struct Relaying {
     stop: Stop,
     bell: Bell,
     thread: JoinHandle<()>,
-    statuses: SourceStatuses,
 }
 
 impl Relaying {
     /// Starts it.
     pub fn start(shared: Shared, spawner: &Spawner, bell: Bell) -> Result<Self> {
-        let (stop, statuses) = (Stop::new(), shared.statuses.clone());
+        let stop = Stop::new();
         let relays = Relays {
             look_at: Duration::ZERO,
             shared,
@@ -51,12 +50,7 @@ impl Relaying {
         };
         let (asked, rang) = (stop.clone(), bell.clone());
         let thread = spawner.spawn("sources", move || relays.run(&asked, &rang))?;
-        Ok(Self { stop, bell, thread, statuses })
-    }
-
-    /// The status of each source.
-    pub const fn statuses(&self) -> &SourceStatuses {
-        &self.statuses
+        Ok(Self { stop, bell, thread })
     }
 
     /// Stops the thread and its relays.

@@ -11,6 +11,7 @@ use crate::base::clock::{Clock, Timestamp};
 use crate::base::faults::Faults;
 use crate::base::id::{self, Draw};
 use crate::config::Live;
+use crate::databases::database::Databases;
 use crate::event_types::EventTypes;
 use crate::model::escalation::{Class, NewEscalation};
 use crate::model::event::NewEvent;
@@ -87,6 +88,7 @@ pub struct Shared {
     pub budget: Budget,
     pub suspects: Arc<Suspects>,
     pub faults: Faults,
+    pub databases: Databases,
 }
 
 impl std::fmt::Debug for Shared {
@@ -202,6 +204,8 @@ pub struct SourceError {
 pub enum Obstacle {
     /// It may pass by itself, such as a lock.
     Passing,
+    /// Its database does not answer, and may be back by itself.
+    Away,
     /// A person has to act.
     Lasting,
     /// The table is not the one that was read before; a person has to decide.
@@ -213,6 +217,10 @@ pub enum Obstacle {
 impl SourceError {
     pub(super) fn passing(why: String) -> Self {
         Self { why, kind: Obstacle::Passing }
+    }
+
+    pub(super) fn away(why: String) -> Self {
+        Self { why, kind: Obstacle::Away }
     }
 
     pub(super) fn lasting(why: impl Into<String>) -> Self {

@@ -2,15 +2,13 @@
 
 use crate::base::budget::Share;
 use crate::config::settings::MAX_PAYLOAD_BYTES;
-use crate::privacy::NotAdmitted;
 use crate::sources::Source;
-use crate::sources::draft::{Draft, describe};
-use crate::sources::shared::{Keys, Obstacle, ReadyRow, Shared, SourceError, Turn, recognise};
+use crate::sources::rows::{ReadRow, ready};
+use crate::sources::shared::{Obstacle, Shared, SourceError, Turn};
 use crate::sources::table_settings::{Identity, TableSettings, TableState, check_identity};
 use crate::sources::tables::Progress;
 use crate::sources::tables::foreign::{self, Batch, Foreign};
 use crate::store::error::{Error, Result};
-use crate::store::outbox::UNUSABLE;
 
 /// Why a table is not read that was being read at two unclean ends.
 const DIED: &str = "the service ended unexpectedly twice in a row while it read this source (perhaps for lack of \
@@ -108,10 +106,12 @@ impl TableReader {
         let progress = Progress {
             from: cursor,
             to: identity.last_id,
+            known: source.identity.clone(),
             identity: serde_json::to_string(&identity).ok(),
             events: u64::try_from(batch.rows.len()).unwrap_or(u64::MAX),
         };
-        let ready = ready(shared, source, &batch.rows)?;
+        let rows = batch.rows.iter().map(|(id, row)| ReadRow { id: *id, row, unreadable: None });
+        let ready = ready(shared, source, &rows.collect::<Vec<_>>())?;
         match shared.store_rows(source, progress.clone(), None, ready.clone()) {
             Err(Error::Constraint(_)) if ready.len() > 1 => {
                 // The cursor has not moved: the next turn stores the first row alone.
@@ -119,9 +119,7 @@ impl TableReader {
                 Ok(false)
             }
             Err(Error::Constraint(why)) => {
-                let unusable = Some((UNUSABLE, format!("the database refuses it: {why}")));
-                let refused = |row| ReadyRow { unusable: unusable.clone(), ..row };
-                let rows = ready.into_iter().map(refused).collect();
+                let rows = ready.into_iter().map(|row| row.refused(&why)).collect();
                 shared.store_rows(source, progress, None, rows)?;
                 Ok(true)
             }
@@ -180,43 +178,4 @@ fn identity(
         last_row => last_row,
     };
     Ok(Identity { file, last_id, columns, last_row })
-}
-
-fn ready(shared: &Shared, source: &Source, rows: &[(i64, Draft)]) -> Result<Vec<ReadyRow>> {
-    let received_at = shared.clock.wall();
-    let one = |(id, row): &(i64, Draft)| {
-        let keys = keys(shared, source, *id, &row.fingerprint())?;
-        let [key, _] = &keys;
-        let facts = shared.context(source, key.clone(), received_at);
-        let (event, why) = match row.event(&facts) {
-            Ok(mut event) => {
-                recognise(shared, &mut event, &keys)?;
-                let unusable = shared.misfit(&event)?;
-                match shared.privacy.admit(std::slice::from_mut(&mut event)) {
-                    Ok(()) => return Ok(ReadyRow { event, unusable }),
-                    Err(NotAdmitted::Failed(error)) => return Err(error),
-                    Err(NotAdmitted::Refused { why, .. }) => {
-                        (event, format!("it is refused: {why}"))
-                    }
-                }
-            }
-            Err(error) => {
-                let why = format!("row {id}: {}", describe(&error, source.new.settings.names()));
-                (row.unusable(&facts), why)
-            }
-        };
-        // It is quarantined without its content.
-        let (event, why) = shared.privacy.withhold(event, why)?;
-        Ok(ReadyRow { event, unusable: Some((UNUSABLE, why)) })
-    };
-    rows.iter().map(one).collect()
-}
-
-/// The keys of a row without its own. They contain type and payload, because after a restore of the ERP's file an id
-/// may be given to another event. They do not depend on the source's settings: otherwise a row that is read again
-/// would become a new event.
-fn keys(shared: &Shared, source: &Source, id: i64, fingerprint: &str) -> Result<Keys> {
-    let short = format!("0x{}", fingerprint.get(..32).unwrap_or(fingerprint));
-    let hashed = shared.privacy.hashed(&source.new.tenant, &short)?;
-    Ok(hashed.map(|hash| format!("{id}-{hash}")))
 }

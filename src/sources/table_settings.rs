@@ -10,7 +10,7 @@ use crate::base::schema::Text;
 use crate::sources::field::{Field, TextsByField};
 
 /// The longest name of a table or column.
-const MAX_NAME_CHARS: usize = 128;
+pub(super) const MAX_NAME_CHARS: usize = 128;
 
 /// Which table is read, and which column is which field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -30,12 +30,10 @@ pub struct TableSettings {
     pub id: String,
     /// Columns whose name differs from the field that they fill.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(with = "TextsByField")]
-    pub columns: BTreeMap<Field, String>,
+    pub columns: TextsByField,
     /// Values of fields that a row does not have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(with = "TextsByField")]
-    pub defaults: BTreeMap<Field, String>,
+    pub defaults: TextsByField,
 }
 
 fn outbox() -> String {
@@ -60,19 +58,22 @@ impl TableSettings {
     }
 
     pub(super) fn check(&self) -> Result<(), String> {
-        let named = self.columns.values().chain([&self.table, &self.id]);
-        for name in named {
-            if name.is_empty()
-                || name.chars().count() > MAX_NAME_CHARS
-                || name.chars().any(char::is_control)
-            {
-                return Err(format!(
-                    "{name:?} cannot be the name of a table or column: use 1 to {MAX_NAME_CHARS} characters"
-                ));
-            }
-        }
-        Ok(())
+        let mut named = self.columns.values().chain([&self.table, &self.id]);
+        named.try_for_each(|name| check_name(name))
     }
+}
+
+/// Refuses what cannot be the name of a table or column.
+pub(super) fn check_name(name: &str) -> Result<(), String> {
+    if name.is_empty()
+        || name.chars().count() > MAX_NAME_CHARS
+        || name.chars().any(char::is_control)
+    {
+        return Err(format!(
+            "{name:?} cannot be the name of a table or column: use 1 to {MAX_NAME_CHARS} characters"
+        ));
+    }
+    Ok(())
 }
 
 /// What identifies a table and how far it was copied. Stored in `sources.identity`.

@@ -75,6 +75,7 @@ impl Steps {
             include_str!("step_14.sql"),
             include_str!("step_15.sql"),
             include_str!("step_16.sql"),
+            include_str!("step_17.sql"),
         ],
     };
 

@@ -48,11 +48,13 @@ const PII: &str = "SELECT pii FROM tenants WHERE name = ?1";
 
 const COUNT_MAIL: &str = "
     UPDATE tenants
-       SET mail_count = CASE mail_day WHEN ?2 THEN mail_count ELSE 0 END + 1, mail_day = ?2
+       SET mail_count = CASE mail_day WHEN ?2 THEN mail_count ELSE 0 END + ?3,
+           event_mail_count = CASE mail_day WHEN ?2 THEN event_mail_count ELSE 0 END + ?4,
+           mail_day = ?2
      WHERE name = ?1";
 
 const MAILS: &str = "
-    SELECT mail_count
+    SELECT mail_count, event_mail_count
       FROM tenants
      WHERE name = ?1
        AND mail_day = ?2";
@@ -135,15 +137,30 @@ pub fn end_of_day(at: Timestamp) -> Timestamp {
     Timestamp::from_secs(day(at).saturating_add(1).saturating_mul(SECS_OF_DAY))
 }
 
-/// How many e-mails of a tenant were sent on the day (UTC).
-pub fn mails(tx: &ReadTx<'_>, name: &str, now: Timestamp) -> Result<u32> {
-    let sent = tx.first(MAILS, (name, day(now)), |row| Ok(row.get(0)?))?;
+/// What an e-mail is of. Each kind is counted by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MailKind {
+    /// An alert.
+    Alert,
+    /// An event of a subscription.
+    Event,
+}
+
+/// How many e-mails of this kind a tenant has sent on the day (UTC).
+pub fn mails(tx: &ReadTx<'_>, name: &str, now: Timestamp, kind: MailKind) -> Result<u32> {
+    let column = match kind {
+        MailKind::Alert => 0,
+        MailKind::Event => 1,
+    };
+    let sent = tx.first(MAILS, (name, day(now)), |row| Ok(row.get(column)?))?;
     Ok(sent.unwrap_or(0))
 }
 
 /// Counts one more of them.
-pub fn count_mail(tx: &WriteTx<'_>, name: &str, now: Timestamp) -> Result<()> {
-    tx.change_one(COUNT_MAIL, (name, day(now)), "the tenant")
+pub fn count_mail(tx: &WriteTx<'_>, name: &str, now: Timestamp, kind: MailKind) -> Result<()> {
+    let is_of_event = kind == MailKind::Event;
+    let values = (name, day(now), u32::from(!is_of_event), u32::from(is_of_event));
+    tx.change_one(COUNT_MAIL, values, "the tenant")
 }
 
 const SECS_OF_DAY: i64 = 86_400;

@@ -236,7 +236,7 @@ pub struct WriteTx<'c> {
     set_aside: RefCell<Vec<SetAside>>,
     /// What was found before the transaction.
     matches: RefCell<Option<Arc<Matches>>>,
-    /// Whether [`WriteTx::is_first_relay`] was called.
+    /// See [`WriteTx::is_relayed`].
     has_relayed: Cell<bool>,
 }
 

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{
     Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, StatxFlags,
-    accessat, fchmod, makedev, mkdirat, openat, openat2, renameat, renameat_with, statat, statx,
-    unlinkat,
+    accessat, fchmod, fsync, makedev, mkdirat, openat, openat2, renameat, renameat_with, statat,
+    statx, unlinkat,
 };
 use rustix::io::Errno;
 use zeroize::Zeroizing;
@@ -298,6 +298,44 @@ impl Directory {
         }
     }
 
+    /// The subdirectory with this name; `None` if there is none, or if it is a link.
+    pub fn below(&self, name: &str) -> io::Result<Option<Self>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match openat(&self.0, name, flags, Mode::empty()) {
+            Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => Ok(None),
+            opened => Ok(Some(Self(opened?))),
+        }
+    }
+
+    /// Creates a file that only its owner may read, for writing; fails if the name is taken.
+    pub fn create(&self, name: &str) -> io::Result<File> {
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(File::from(openat(&self.0, name, flags, Mode::RUSR | Mode::WUSR)?))
+    }
+
+    /// Opens an existing entry for reading without waiting for it and without following a link; `None` if there is none.
+    pub fn look_at(&self, name: &str) -> io::Result<Option<File>> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        match openat(&self.0, name, flags, Mode::empty()) {
+            Err(Errno::NOENT) => Ok(None),
+            opened => Ok(Some(File::from(opened?))),
+        }
+    }
+
+    /// The mode of the directory.
+    pub fn mode(&self) -> io::Result<u32> {
+        Ok(self.0.try_clone().map(File::from)?.metadata()?.mode())
+    }
+
+    /// Writes its names to the disk. A file system that cannot do so, such as some network shares, does it by itself.
+    pub fn sync(&self) -> io::Result<()> {
+        match fsync(&self.0) {
+            Err(Errno::INVAL | Errno::NOTSUP | Errno::NOSYS) => Ok(()),
+            synced => Ok(synced?),
+        }
+    }
+
     /// The names in it, sorted.
     pub fn names(&self) -> io::Result<Names> {
         let mut names = Names::default();
@@ -340,6 +378,11 @@ impl Directory {
     pub fn changed_at(&self, name: &str) -> Option<Timestamp> {
         let found = self.metadata(name).ok()??;
         Some(Timestamp::from_secs(found.ctime().max(found.mtime())))
+    }
+
+    /// When the regular file with this name was last written; `None` if there is no such file.
+    pub fn written_at(&self, name: &str) -> Option<Timestamp> {
+        Some(Timestamp::from_secs(self.metadata(name).ok()??.mtime()))
     }
 
     fn metadata(&self, name: &str) -> io::Result<Option<fs::Metadata>> {

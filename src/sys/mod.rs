@@ -3,6 +3,7 @@
 //! What a result means is decided elsewhere.
 
 pub mod command;
+pub mod dialogue;
 pub mod disk;
 pub mod files;
 pub mod host;

@@ -4,7 +4,9 @@
 //! made by `pipeline::deliver`, and what follows from an outcome is judged by `model::failure`.
 
 pub mod command;
+pub mod database;
 pub mod email;
+pub mod folder;
 pub mod http;
 pub mod kafka;
 pub mod parcel;
@@ -12,13 +14,17 @@ pub mod parcel;
 use std::sync::Arc;
 
 use crate::base::clock::Clock;
+use crate::base::faults::Faults;
 use crate::config::Live;
+use crate::databases::database::Databases;
 use crate::http::client::Sender;
 use crate::keys::Keyring;
 use crate::model::subscription::Target;
 use crate::store::Store;
 use crate::targets::command::Command;
+use crate::targets::database::Database;
 use crate::targets::email::Email;
+use crate::targets::folder::Folder;
 use crate::targets::http::Http;
 use crate::targets::kafka::Kafka;
 use crate::targets::parcel::Sends;
@@ -28,6 +34,8 @@ use crate::targets::parcel::Sends;
 pub struct Targets {
     http: Arc<Http>,
     kafka: Arc<Kafka>,
+    folder: Arc<Folder>,
+    database: Arc<Database>,
     email: Arc<Email>,
     command: Arc<Command>,
 }
@@ -45,8 +53,12 @@ impl Targets {
         key: Arc<Keyring>,
         settings: Live,
         sender: Arc<dyn Sender>,
+        faults: Faults,
+        databases: Databases,
     ) -> Self {
         Self {
+            database: Arc::new(Database::new(databases)),
+            folder: Arc::new(Folder::new(settings.clone(), clock.clone(), faults)),
             kafka: Arc::new(Kafka::new(settings.clone(), clock.clone(), Arc::clone(&sender))),
             email: Arc::new(Email {
                 store: store.clone(),
@@ -63,6 +75,8 @@ impl Targets {
         match target {
             Target::Http(_) => Some(&*self.http),
             Target::Kafka(_) => Some(&*self.kafka),
+            Target::Folder(_) => Some(&*self.folder),
+            Target::Database(_) => Some(&*self.database),
             Target::Email(_) => Some(&*self.email),
             Target::Command(_) => Some(&*self.command),
             Target::Pull => None,

@@ -16,6 +16,10 @@ pub struct Parcel<'a> {
     pub subscription: &'a Subscription,
     /// What is sent: its payload is the body.
     pub outgoing: &'a OutgoingRequest,
+    /// The name of its file and the subject of its mail, where it has them (`formats::FILE_NAME`, `formats::SUBJECT`).
+    pub rendered: &'a [(String, String)],
+    /// What is attached to its mail.
+    pub attachment: Option<&'a Attachment>,
     /// Where it goes, with which header fields, and how long that may take.
     pub call: Call<'a>,
     /// How the subscription proves who it is.
@@ -26,6 +30,15 @@ pub struct Parcel<'a> {
     pub at: Timestamp,
     /// Where a test notes its steps.
     pub trace: Option<&'a Trace>,
+}
+
+/// An event's payload as it came, beside the text that a template made of it.
+#[derive(Clone, Debug)]
+pub struct Attachment {
+    /// Its media type.
+    pub content_type: String,
+    /// Its bytes.
+    pub content: Vec<u8>,
 }
 
 /// What sends to targets of one kind.

@@ -158,3 +158,36 @@ fn lists_are_filtered_by_flags() {
         assert_eq!(rig.items(&words(flags)).len(), count, "{flags}");
     }
 }
+
+#[test]
+fn events_go_into_files_and_mails_by_flags() {
+    let rig = Rig::new();
+    let out = tempfile::tempdir().unwrap();
+    let folder = out.path().to_str().unwrap();
+    rig.file("line.j2", "no;name\n{{ payload.no }};{{ payload.name }}\n");
+    let create = ["subscription", "create", "files", "--folder", folder];
+    let more = ["--name-template", "{{ type }}-{{ id }}.csv", "--template-file", "line.j2"];
+    let more = [&more[..], &["--escape", "csv", "--template-type", "text/csv"]].concat();
+    let emit = ["emit", "invoice.paid", "--payload", r#"{"no":"RE-1","name":"a;b"}"#];
+    let before = rig.json(&emit)["events"][0]["id"].as_str().unwrap().to_owned();
+    let shown = rig.ok(&[&create[..], &more, &["--try", &before]].concat());
+    shows(&shown, &[&format!("file: invoice.paid-{before}.csv"), "no;name\nRE-1;\"a;b\"\n"]);
+    rig.run(&[&create[..], &["--name-template", "{{ type }}.csv"]].concat())
+        .fails(&["it must have {{ id }} or {{ webhook_id }}"]);
+    let made = rig.ok(&[&create[..], &more].concat());
+    assert!(!made.contains("secret"), "files are not signed: {made}");
+    let event = rig.json(&emit)["events"][0]["id"].as_str().unwrap().to_owned();
+    let file = out.path().join(format!("invoice.paid-{event}.csv"));
+    rig.until("it is written", |_| file.exists());
+    assert_eq!(fs::read_to_string(&file).unwrap(), "no;name\nRE-1;\"a;b\"\n");
+    let tested = rig.ok(&["subscription", "test", "files"]);
+    shows(&tested, &["synced and removed", "would be written", "It works."]);
+    let shown = rig.json(&["subscription", "show", "files"]);
+    assert_eq!(
+        (&shown["target"], &shown["url"]),
+        (&json!("folder"), &json!(format!("folder:{folder}")))
+    );
+    assert_eq!(fs::read_dir(out.path()).unwrap().count(), 1);
+    let mail = ["subscription", "create", "office", "--mail-to", "a@b.example", "--subject", "x"];
+    rig.run(&mail).fails(&["no mail server is set"]);
+}

@@ -21,6 +21,7 @@ mod disk;
 mod effects;
 mod external_calls;
 mod families;
+mod folders;
 mod gaps;
 mod hostile;
 mod jobs;

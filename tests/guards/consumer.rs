@@ -48,6 +48,11 @@ impl Consumer {
         out.into_owned()
     }
 
+    /// Writes a file into its directory, where its scripts run.
+    pub(crate) fn file(&self, name: &str, text: &str) {
+        std::fs::write(self.home.path().join(name), text).unwrap();
+    }
+
     /// What `oncebox conformance` finds.
     pub(crate) fn report(&self, command: &[&str], flags: &[&str]) -> Value {
         let events = std::env::var("ONCEBOX_GUARD_EVENTS").unwrap_or_else(|_| EVENTS.to_owned());

@@ -1,6 +1,6 @@
 //! The guards of `packaging/sql/`, word for word, in consumers that `oncebox conformance` kills, repeats and runs at
 //! the same time: on SQLite, on a real PostgreSQL and on a real `MariaDB`. And three broken consumers, which it has to find.
-//! On the same servers, the outbox of an ERP that `oncebox source ddl` prints. SQL Server's texts are run nowhere.
+//! On the same servers, the outbox of an ERP that `oncebox source ddl` prints, beside four programs that write. SQL Server's texts are run nowhere.
 //!
 //! `ONCEBOX_GUARD_EVENTS` makes the trials longer.
 
@@ -15,6 +15,7 @@
 
 mod consumer;
 mod erp_outbox;
+mod erp_writers;
 #[path = "../rig/mod.rs"]
 mod rig;
 mod server;

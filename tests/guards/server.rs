@@ -1,4 +1,5 @@
-//! Database servers that a test has for itself: a directory of their own, a unix socket in it, no network.
+//! Database servers that a test has for itself: a directory of their own, a unix socket in it, and a port of their own if it
+//! is asked for.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -76,6 +77,16 @@ impl Home {
         Running(command.spawn().unwrap())
     }
 
+    /// Ends a server and removes its directory when this process ends: what is kept for all tests is never dropped.
+    fn watch(&self, running: &Running) {
+        let script = "read -r nothing; kill -TERM \"$1\"; while kill -0 \"$1\"; do sleep 0.1; done; rm -rf \"$2\"";
+        let mut command = Command::new("sh");
+        command.args(["-c", script, "watch", &running.0.id().to_string()]).arg(self.path());
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        // Its input ends with this process.
+        std::mem::forget(command.spawn().unwrap());
+    }
+
     fn wait(&self, is_ready: impl Fn() -> bool) {
         let until = Instant::now() + PATIENCE;
         while !is_ready() {
@@ -104,10 +115,21 @@ impl Running {
     }
 }
 
+/// A port that nobody uses now.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+#[allow(dead_code, reason = "each test program uses the part of it that it needs")]
 pub(crate) struct Postgresql {
     running: Running,
     home: Home,
+    server: PathBuf,
+    arguments: Vec<String>,
     psql: PathBuf,
+    /// Asks for passwords, which the socket does not.
+    pub(crate) port: u16,
 }
 
 impl Postgresql {
@@ -118,28 +140,59 @@ impl Postgresql {
         let home = Home::of("postgres")?;
         let data = home.path().join("data");
         let data = data.to_str().unwrap();
-        home.run(&initdb, &["-D", data, "-A", "trust", "-U", "guards", "--no-sync", "--locale=C"]);
+        let trusted = ["--auth-local=trust", "--auth-host=scram-sha-256", "-U", "guards"];
+        let letters = ["--locale=C", "--encoding=UTF8", "--no-sync"];
+        home.run(&initdb, &[&["-D", data], trusted.as_slice(), &letters].concat());
         let socket = home.path().to_str().unwrap().to_owned();
-        let running = home.start(
-            &postgres,
-            &["-D", data, "-k", &socket, "-c", "listen_addresses=", "-c", "fsync=off"],
-        );
-        let server = Self { running, home, psql };
-        let ask = format!("{} >/dev/null 2>&1", server.psql("-c 'SELECT 1'"));
-        server.home.wait(|| Command::new("sh").args(["-c", &ask]).status().unwrap().success());
+        let port = free_port();
+        let listens = format!("--port={port}");
+        let places = ["-D", data, "-k", &socket, "-c", "listen_addresses=127.0.0.1", &listens];
+        let arguments = [places.as_slice(), &["-c", "fsync=off"]].concat();
+        let running = home.start(&postgres, &arguments);
+        let arguments = arguments.into_iter().map(str::to_owned).collect();
+        let server = Self { running, home, server: postgres, arguments, psql, port };
+        server.wait();
         Some(server)
+    }
+
+    fn wait(&self) {
+        let ask = format!("{} >/dev/null 2>&1", self.psql("-c 'SELECT 1'"));
+        self.home.wait(|| Command::new("sh").args(["-c", &ask]).status().unwrap().success());
+    }
+
+    /// Ends it, and its sessions with it.
+    #[allow(dead_code, reason = "each test program uses the part of it that it needs")]
+    pub(crate) fn stop(&mut self) {
+        self.running.stop("-INT");
+    }
+
+    /// Starts it over its directory.
+    #[allow(dead_code, reason = "each test program uses the part of it that it needs")]
+    pub(crate) fn start_again(&mut self) {
+        let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
+        self.running = self.home.start(&self.server, &arguments);
+        self.wait();
+    }
+
+    /// It runs until this process ends.
+    #[allow(dead_code, reason = "each test program uses the part of it that it needs")]
+    pub(crate) fn shared(self) -> &'static Self {
+        self.home.watch(&self.running);
+        Box::leak(Box::new(self))
     }
 
     /// What a driver is told to connect with.
     #[allow(dead_code, reason = "the consumer of a topic has one")]
     pub(crate) fn address(&self) -> String {
-        format!("host={} user=guards dbname=postgres", self.home.path().display())
+        let home = self.home.path().display();
+        format!("host={home} port={} user=guards dbname=postgres", self.port)
     }
 
     /// The client, as a shell is told to run it.
     pub(crate) fn psql(&self, more: &str) -> String {
         let (psql, socket) = (self.psql.display(), self.home.path().display());
-        format!("{psql} -X -v ON_ERROR_STOP=1 -h {socket} -U guards -d postgres {more}")
+        let port = self.port;
+        format!("{psql} -X -v ON_ERROR_STOP=1 -h {socket} -p {port} -U guards -d postgres {more}")
     }
 }
 
@@ -149,10 +202,15 @@ impl Drop for Postgresql {
     }
 }
 
+#[allow(dead_code, reason = "each test program uses the part of it that it needs")]
 pub(crate) struct Mariadb {
     running: Running,
     home: Home,
+    server: PathBuf,
+    arguments: Vec<String>,
     client: PathBuf,
+    /// Of this machine alone.
+    pub(crate) port: u16,
 }
 
 impl Mariadb {
@@ -167,23 +225,43 @@ impl Mariadb {
             &["--no-defaults", &data, "--auth-root-authentication-method=normal", "--skip-test-db"],
         );
         let socket = format!("--socket={}/socket", home.path().display());
-        let running = home.start(
-            &mariadbd,
-            &[
-                "--no-defaults",
-                &data,
-                &socket,
-                "--skip-networking",
-                "--innodb-buffer-pool-size=16M",
-            ],
-        );
-        let server = Self { running, home, client };
-        let ask = format!(
-            "{} >/dev/null 2>&1",
-            server.client("-e 'CREATE DATABASE guards'").replace("-D guards ", "")
-        );
-        server.home.wait(|| Command::new("sh").args(["-c", &ask]).status().unwrap().success());
+        let port = free_port();
+        let listens = format!("--port={port}");
+        let places = ["--no-defaults", &data, &socket, "--bind-address=127.0.0.1", &listens];
+        let small = ["--innodb-buffer-pool-size=16M"];
+        let arguments = [places.as_slice(), &small].concat();
+        let running = home.start(&mariadbd, &arguments);
+        let arguments = arguments.into_iter().map(str::to_owned).collect();
+        let server = Self { running, home, server: mariadbd, arguments, client, port };
+        server.wait("CREATE DATABASE guards");
         Some(server)
+    }
+
+    fn wait(&self, sql: &str) {
+        let client = self.client(&format!("-e '{sql}'")).replace("-D guards ", "");
+        let ask = format!("{client} >/dev/null 2>&1");
+        self.home.wait(|| Command::new("sh").args(["-c", &ask]).status().unwrap().success());
+    }
+
+    /// Ends it, and its sessions with it.
+    #[allow(dead_code, reason = "each test program uses the part of it that it needs")]
+    pub(crate) fn stop(&mut self) {
+        self.running.stop("-TERM");
+    }
+
+    /// Starts it over its directory.
+    #[allow(dead_code, reason = "each test program uses the part of it that it needs")]
+    pub(crate) fn start_again(&mut self) {
+        let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
+        self.running = self.home.start(&self.server, &arguments);
+        self.wait("SELECT 1");
+    }
+
+    /// It runs until this process ends.
+    #[allow(dead_code, reason = "each test program uses the part of it that it needs")]
+    pub(crate) fn shared(self) -> &'static Self {
+        self.home.watch(&self.running);
+        Box::leak(Box::new(self))
     }
 
     /// The client, as a shell is told to run it.

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use oncebox::api::kind::{Facts, Kind};
 use oncebox::api::route::{Param, Place, Route};
 use oncebox::api::{openapi, routes};
+use oncebox::config::databases::DatabaseAt;
 
 use crate::rig::contract::{self, judge};
 use crate::rig::http::read_message;
@@ -134,9 +135,17 @@ fn path_of(rig: &Rig, receiver: &Receiver, path: &str) -> String {
         rig.patch("/v1/subscriptions/erp", &json!({ "source": "all", "event_types": ["*"] }))
             .is(200);
         path.replace("{id}", &id)
+    } else if let Some(act) = path.strip_prefix("/v1/sources/{name}/").filter(|act| of_table(act)) {
+        rig.source(act, "database", &json!({ "database": "erp", "mode": "claim" }));
+        path.replace("{name}", act)
     } else {
         path.to_owned()
     }
+}
+
+/// Whether something is done to the marks in the table of a database.
+fn of_table(act: &str) -> bool {
+    matches!(act, "reopen" | "release")
 }
 
 /// The credential that signs what goes to the first subscription.
@@ -204,6 +213,10 @@ fn out_of_limits(document: &Value, schema: &Value, body: &Value) -> Vec<(String,
 fn every_example_of_a_body_is_accepted() {
     let rig = Rig::with(|settings| {
         settings.listen.public_url = Some(crate::confirmations::PUBLIC.to_owned());
+        // It does not answer, and is not asked here.
+        let driver = Some("PostgreSQL Unicode".to_owned());
+        let away = DatabaseAt { driver, ..DatabaseAt::default() };
+        settings.databases.all.insert("erp".to_owned(), away);
     });
     let receiver = Receiver::new();
     let described = operations(&openapi::document());

@@ -822,11 +822,14 @@ fn every_test_that_the_page_names_is_there() {
     let page = include_str!("../../docs/failures.md");
     let tests = [
         include_str!("failures.rs"),
+        include_str!("event_mails.rs"),
         include_str!("fairness.rs"),
+        include_str!("folders.rs"),
         include_str!("health_probes.rs"),
         include_str!("offline.rs"),
         include_str!("outgoing.rs"),
         include_str!("past_holds.rs"),
+        include_str!("../databases/effects.rs"),
         include_str!("../fault/offline.rs"),
         include_str!("../fault/crash_loop.rs"),
     ];

@@ -33,7 +33,7 @@ const LAYERS: [&[&str]; 25] = [
     &["guard", "outbox", "webhook"],
     &["config", "keys"],
     &["telemetry"],
-    &["http", "store"],
+    &["databases", "http", "store"],
     &["archive"],
     &["backup"],
     &["alerts", "event_types", "privacy"],

@@ -13,6 +13,7 @@ use crate::api::metrics::page::Page;
 use crate::api::prelude::*;
 use crate::api::route::public;
 use crate::backup::manifest;
+use crate::databases::state::{Standing, State};
 use crate::health_probes;
 use crate::http::message::Method::Get;
 use crate::model::disk::Room;
@@ -154,10 +155,24 @@ fn sources(api: &Api, page: &mut Page) -> Result<(), Problem> {
     let counts = &api.flow.receive.counts;
     page.one("oncebox_source_rows_quarantined_total", counts.events_quarantined.get());
     page.all("oncebox_source_files_total", [counts.files_taken.get(), counts.files_rejected.get()]);
+    databases(api, page);
     let open =
         Class::ALL.map(|class| open.iter().find(|of| of.class == class).map_or(0, |of| of.count));
     page.all("oncebox_escalations_open", open);
     Ok(())
+}
+
+/// Databases of others. Their names are an operator's, and stand in `GET /v1/databases`.
+fn databases(api: &Api, page: &mut Page) {
+    let states: Vec<State> = api.flow.databases.all().map(|database| database.state()).collect();
+    let count = |standing| states.iter().filter(|state| state.standing == standing).count();
+    let counts = [Standing::Up, Standing::Away, Standing::Unknown].map(count);
+    page.all("oncebox_databases", counts.map(|count| u64::try_from(count).unwrap_or(u64::MAX)));
+    let restarts: u64 = states.iter().map(|state| state.restarts).sum();
+    page.one("oncebox_database_process_restarts_total", restarts);
+    let last = states.iter().filter_map(|state| state.last_error.as_ref()).map(|error| error.at);
+    let age = last.max().map(|at| ("", api.clock.now().since(at)));
+    page.each("oncebox_database_error_age_seconds", age);
 }
 
 fn writer(api: &Api, page: &mut Page) {

@@ -115,6 +115,12 @@ pub static METRICS: &[Metric] = &[
         "Rows of sources that were quarantined.", "it rises"),
     metric("oncebox_source_files_total", Counter, "result = taken, rejected",
         "Files of drop folders by result.", "rejected rises"),
+    metric("oncebox_databases", Gauge, "state = up, away, unknown",
+        "Databases of the settings by state; unknown: nothing has asked them yet.", "away above 0 for a minute"),
+    metric("oncebox_database_process_restarts_total", Counter, "",
+        "Processes of connections to databases that ended before their time.", "it rises steadily"),
+    metric("oncebox_database_error_age_seconds", Gauge, "",
+        "How long ago a database of the settings last failed; no sample: never.", ""),
     metric("oncebox_escalations_open", Gauge,
         "class = source.failing, source.replaced, source.silent, drop.rejected, delivery.failing, \
          delivery.dead_lettered, subscription.auth, subscription.rejecting, subscription.breaker, \

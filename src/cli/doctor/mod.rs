@@ -4,6 +4,7 @@
 //! what cannot lose anything.
 
 mod database;
+mod databases;
 mod files;
 mod service;
 
@@ -84,8 +85,11 @@ impl Doctor {
         if is_closed(here.settings.directory()) {
             findings.push(closed(&here));
         } else {
-            let both = || Ok([files::look(&here), database::look(&here)].concat());
-            let found = user::in_directory(here.settings.directory(), both);
+            let each = || {
+                let found = [files::look(&here), database::look(&here), databases::look(&here)];
+                Ok(found.concat())
+            };
+            let found = user::in_directory(here.settings.directory(), each);
             findings.extend(found.map_err(Failure::failed)?);
         }
         findings.extend(service::host(&here));

@@ -204,7 +204,9 @@ fn request(view: &View<'_>, of: &Value) -> Markup {
         p.small { (about) }
         (code(view, &raw))
         @if !is_all { p.small { (t.payload_cut) } }
-        details { summary { (t.as_curl) } (code(view, found.text("curl"))) }
+        @if !found.text("curl").is_empty() {
+            details { summary { (t.as_curl) } (code(view, found.text("curl"))) }
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::console::charts::strip;
 use crate::console::history;
 use crate::console::prelude::*;
+use crate::model::event::OWN_SOURCE;
 use crate::model::hold::HoldReason;
 use crate::model::subscription::State;
 
@@ -104,6 +105,7 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
     let reasons = found.each("holds", |hold| HoldReason::parse(hold.text("reason")));
     let can_resume = reasons.iter().flatten().any(|reason| reason.ends_by_resume());
     let is_paused = reasons.contains(&Some(HoldReason::Paused));
+    let can_test = found.text("target") != "pull" && found.text("owner_id") != OWN_SOURCE;
     let given = [("id", name)];
     let a_day_ago = view.inner().api.clock.wall().minus(Duration::from_hours(24)).to_string();
     let listed = |path: &str| with_query(path, [("subscription", name)]);
@@ -118,7 +120,7 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
         div.actions {
             @if can_resume { (button(view, &actions::RESUME, &given)) }
             @if !is_paused { (button(view, &actions::PAUSE, &given)) }
-            @if found.text("target") == "http" { (button(view, &actions::TEST, &given)) }
+            @if can_test { (button(view, &actions::TEST, &given)) }
             @if found.text("source") == "outbox" { (button(view, &actions::REPLAY_SINCE, &[("filter.subscription", name), ("filter.since", a_day_ago.as_str())])) }
             (button(view, &actions::RECOVER, &given))
             (button(view, &actions::CHANGE_SUBSCRIPTION, &given))

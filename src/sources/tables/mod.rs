@@ -3,7 +3,10 @@
 //! The cursor moves only in the transaction that stores the rows, and only from the value that its reader started
 //! with, so that a cursor set by a person meanwhile wins. Not here: reading the ERP's table ([`foreign`]).
 
+pub(super) mod dialect;
 pub mod foreign;
+pub(super) mod remote;
+pub(super) mod trouble;
 
 use crate::base::clock::Timestamp;
 use crate::sources::{NewSource, Settings, Source, State};
@@ -45,7 +48,7 @@ columns! {
 const ADVANCE: &str = "
     UPDATE sources SET cursor = ?3, identity = ?4, event_count = event_count + ?5,
            last_event_at = iif(?5 > 0, ?6, last_event_at), last_read_at = ?6
-     WHERE seq = ?1 AND cursor = ?2 AND state = 'ACTIVE' AND deleted_at IS NULL
+     WHERE seq = ?1 AND cursor = ?2 AND identity IS ?7 AND state = 'ACTIVE' AND deleted_at IS NULL
        AND NOT EXISTS (SELECT 1 FROM tenants AS t
                         WHERE t.name = sources.tenant AND t.suspended_at IS NOT NULL)";
 
@@ -88,6 +91,10 @@ changes! {
     pub fn set_error(seq: i64, why: &str, now: Timestamp) = "
     UPDATE sources SET last_error = ?2, failing_since = coalesce(failing_since, ?3)
      WHERE seq = ?1 AND deleted_at IS NULL";
+
+    /// Stores what is kept of a database, if that is still `from`: a person may have asked for something meanwhile.
+    pub fn set_identity(seq: i64, from: Option<&str>, to: Option<&str>) of "the source" =
+        "UPDATE sources SET identity = ?3 WHERE seq = ?1 AND identity IS ?2 AND deleted_at IS NULL";
 
     /// Stores that the source can be read again.
     pub fn clear_error(seq: i64) = "
@@ -135,18 +142,20 @@ pub struct Progress {
     pub from: i64,
     /// The new cursor.
     pub to: i64,
-    /// The table's identity, as JSON.
+    /// The identity that its reader started with.
+    pub known: Option<String>,
+    /// The new identity, as JSON.
     pub identity: Option<String>,
     /// Events in this transaction.
     pub events: u64,
 }
 
-/// Moves the cursor, in the transaction that stores the rows. `Changed` if the cursor was moved meanwhile, or the
-/// source is no longer active.
+/// Moves the cursor, in the transaction that stores the rows. `Changed` if the cursor or the identity was changed
+/// meanwhile, or the source is no longer active.
 pub fn advance(tx: &WriteTx<'_>, seq: i64, progress: &Progress, now: Timestamp) -> Result<()> {
-    let Progress { from, to, identity, events } = progress;
+    let Progress { from, to, known, identity, events } = progress;
     let events = i64::try_from(*events).unwrap_or(i64::MAX);
-    tx.change_one(ADVANCE, (seq, from, to, identity, events, now), "the source")
+    tx.change_one(ADVANCE, (seq, from, to, identity, events, now, known), "the source")
 }
 
 /// Counts the sources.

@@ -1,14 +1,13 @@
-//! Alerts by e-mail, over the mail server of the settings. One connection for each message. The mail crate bounds
-//! neither a line nor the time of a whole mail, so its connection is [`bounded`].
+//! The mail server of the settings: one connection for each mail. The mail crate bounds neither a line nor the time of a
+//! whole mail, so its connection is [`bounded`].
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use lettre::Message as Mail;
 use lettre::address::Envelope;
-use lettre::message::{Mailbox, MessageBuilder, header::ContentType};
 use lettre::transport::smtp::Error;
 use lettre::transport::smtp::authentication::{Credentials, Mechanism};
 use lettre::transport::smtp::client::{
@@ -19,109 +18,33 @@ use lettre::transport::smtp::extension::{ClientId, MailBodyParameter, MailParame
 use lettre::transport::smtp::response::Response;
 use zeroize::Zeroizing;
 
-use crate::alerts::channel::reserved;
-use crate::alerts::message::Message;
-use crate::base::clock::{Clock, Timestamp};
-use crate::config::{CREDENTIALS, Live, Settings, Smtp, SmtpTls, environment};
+use crate::config::{CREDENTIALS, Settings, Smtp, SmtpTls, environment};
 use crate::http::bounded::{Bounds, Exceeded, bounded};
-use crate::http::client::{Call, read_ca_file};
+use crate::http::client::read_ca_file;
 use crate::http::tls::trusted;
-use crate::model::delivery::OutgoingRequest;
 use crate::model::outcome::{Cause, Outcome};
-use crate::store::tx::WriteTx;
-use crate::store::writer::Queue;
-use crate::store::{Store, tenants};
 use crate::sys::files;
-use crate::sys::host::machine_name;
-use crate::targets::parcel::{Parcel, Sends};
 
 /// The systemd credential of the password.
 const CREDENTIAL: &str = "oncebox-smtp-password";
-/// The most addresses of a channel.
-const MAX_ADDRESSES: usize = 20;
 /// Bytes that the server may send for one mail, its certificates included.
 const MAX_SERVER_BYTES: usize = 256 * 1024;
 /// A whole mail may take as many times as long as one answer.
 const MAX_ANSWER_TIMES: u32 = 4;
+/// What the reason of a failure begins with.
+pub const MAIL_SERVER: &str = "the mail server: ";
 
-/// Sends e-mails.
-#[derive(Debug)]
-pub struct Email {
-    /// Where a tenant's e-mails of the day are counted.
-    pub store: Store,
-    /// Says which day it is, as it says to those who make the messages.
-    pub clock: Clock,
-    /// The mail server.
-    pub settings: Live,
-}
-
-impl Sends for Email {
-    /// Sends an e-mail, if the tenant has any left today, and counts it.
-    fn send(&self, parcel: &Parcel<'_>) -> Outcome {
-        let Parcel { outgoing, at, call: Call { url, .. }, .. } = *parcel;
-        let settings = self.settings.get();
-        let message: Message = match serde_json::from_slice(&outgoing.payload) {
-            Ok(message) => message,
-            Err(error) => {
-                let reason = format!("the payload is not an alert: {error}");
-                return Outcome::Unbuildable { reason };
-            }
-        };
-        let max = settings.alerts.emails_per_day_max;
-        let reserve = if message.is_urgent() { 0 } else { reserved(max) };
-        let today = self.clock.wall();
-        match self.store.read(|tx| tenants::mails(tx, &outgoing.tenant, today)) {
-            Ok(sent) if sent < max.saturating_sub(reserve) => {}
-            Ok(_) => {
-                let kept = if reserve > 0 {
-                    format!("; {reserve} of them are kept for critical alerts")
-                } else {
-                    String::new()
-                };
-                let reason = format!(
-                    "the {max} e-mails of the tenant's day (UTC) are sent (alerts.emails_per_day_max in the settings){kept}"
-                );
-                // The day is that of the count.
-                let wait = tenants::end_of_day(today).since(today);
-                return Outcome::Postponed { wait, reason };
-            }
-            Err(error) => return Outcome::Blocked { reason: error.to_string() },
-        }
-        let to = url.strip_prefix("mailto:").unwrap_or(url);
-        let outcome = send(&settings, to, outgoing, (&message, at));
-        if let Outcome::Accepted { .. } = outcome {
-            let tenant = outgoing.tenant.clone();
-            let count = move |tx: &WriteTx<'_>| tenants::count_mail(tx, &tenant, today);
-            if let Err(error) = self.store.writer().write(Queue::Settle, count) {
-                tracing::error!(%error, "an e-mail was sent and is not counted");
-            }
-        }
-        outcome
-    }
-}
-
-/// Sends a message to the addresses, which are separated by commas.
-fn send(
-    settings: &Settings,
-    to: &str,
-    outgoing: &OutgoingRequest,
-    message: (&Message, Timestamp),
-) -> Outcome {
-    let mail = match mail(&settings.smtp, to, outgoing, message) {
-        Ok(mail) => mail,
-        Err(reason) => return Outcome::Unbuildable { reason },
+/// Sends a mail.
+pub(super) fn send(settings: &Settings, mail: &Mail) -> Outcome {
+    let server = match check(settings) {
+        Ok(server) => server,
+        Err(reason) => return Outcome::Blocked { reason },
     };
-    // What is missing in the settings is the administrator's to add: the message waits for it.
-    let server =
-        match permitted(to, &settings.alerts.allowed_domains).and_then(|()| check(settings)) {
-            Ok(server) => server,
-            Err(reason) => return Outcome::Blocked { reason },
-        };
     let connect = settings.smtp.timeout;
     let total = connect.saturating_mul(MAX_ANSWER_TIMES);
     let bounds = Bounds { connect, total, bytes: MAX_SERVER_BYTES };
     let sent = bounded(server, bounds, |address| {
-        transport(settings, address).map(|transport| transport.send(&mail))
+        transport(settings, address).map(|transport| transport.send(mail))
     });
     match sent {
         Ok((Ok(Ok(sent)), _)) => Outcome::Accepted { excerpt: sent.said() },
@@ -131,7 +54,7 @@ fn send(
         Err(error) => {
             let is_late = error.kind() == io::ErrorKind::TimedOut;
             let cause = if is_late { Cause::Timeout } else { Cause::NoConnection };
-            Outcome::Unreachable { cause, reason: format!("the mail server: {error}") }
+            Outcome::Unreachable { cause, reason: format!("{MAIL_SERVER}{error}") }
         }
     }
 }
@@ -143,38 +66,7 @@ fn broken_off(exceeded: Exceeded, total: Duration) -> Outcome {
         }
         Exceeded::Bytes => (Cause::Broken, format!("it sent more than {MAX_SERVER_BYTES} bytes")),
     };
-    Outcome::Unreachable { cause, reason: format!("the mail server: {why}") }
-}
-
-/// Checks addresses; returns them as they are stored.
-pub fn addresses(texts: &[String], allowed: &[String]) -> Result<String, String> {
-    if !(1..=MAX_ADDRESSES).contains(&texts.len()) {
-        return Err(format!("has {} addresses; it must have 1 to {MAX_ADDRESSES}", texts.len()));
-    }
-    for text in texts {
-        let wrong = |why: String| format!("has {text:?}, which is no e-mail address: {why}");
-        text.parse::<lettre::Address>().map_err(|error| wrong(error.to_string()))?;
-        if !text.bytes().all(|b| b.is_ascii_graphic() && !b",<>\"?&%".contains(&b)) {
-            return Err(wrong("use letters, digits and the usual signs only".to_owned()));
-        }
-        permitted(text, allowed).map_err(|why| format!("has {text:?}, but {why}"))?;
-    }
-    Ok(texts.join(","))
-}
-
-/// Checks the domains of addresses, which are separated by commas.
-fn permitted(to: &str, allowed: &[String]) -> Result<(), String> {
-    let is_allowed = |address: &str| {
-        let domain = address.rsplit_once('@').map_or("", |(_, domain)| domain);
-        allowed.iter().any(|one| one.eq_ignore_ascii_case(domain))
-    };
-    if allowed.is_empty() || to.split(',').all(is_allowed) {
-        return Ok(());
-    }
-    Err(format!(
-        "e-mail may go to {} only (alerts.allowed_domains in the settings)",
-        allowed.join(", ")
-    ))
+    Outcome::Unreachable { cause, reason: format!("{MAIL_SERVER}{why}") }
 }
 
 /// Checks the settings of the mail server; returns its name and port.
@@ -336,38 +228,13 @@ fn password(smtp: &Smtp) -> Result<Zeroizing<String>, String> {
     Ok(Zeroizing::new(text.trim_end_matches(['\r', '\n']).to_owned()))
 }
 
-fn mail(
-    smtp: &Smtp,
-    to: &str,
-    outgoing: &OutgoingRequest,
-    (message, at): (&Message, Timestamp),
-) -> Result<Mail, String> {
-    let host = smtp.host.as_deref().unwrap_or("localhost");
-    let from = smtp.from.clone().unwrap_or_else(|| format!("oncebox@{host}"));
-    let from: Mailbox = from.parse().map_err(|error| format!("smtp.from is {from:?}: {error}"))?;
-    let subject = format!("{}: {}", machine_name(), message.title);
-    // The same message has the same id on every attempt, so that a mail program can tell.
-    let id = format!("<{}@{}>", outgoing.webhook_id, from.email.domain());
-    let date = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(at.secs()).unwrap_or(0));
-    let mut builder: MessageBuilder =
-        Mail::builder().from(from).date(date).message_id(Some(id)).subject(subject);
-    for address in to.split(',') {
-        let wrong = |error| format!("{address:?}: {error}");
-        builder = builder.to(address.parse().map_err(wrong)?);
-    }
-    builder
-        .header(ContentType::TEXT_PLAIN)
-        .body(message.text.clone())
-        .map_err(|error| error.to_string())
-}
-
 fn said(response: &Response) -> String {
     let lines: Vec<&str> = response.message().collect();
     format!("{} {}", response.code(), lines.join(" "))
 }
 
 fn failed(error: &Error) -> Outcome {
-    let reason = format!("the mail server: {}", all_causes(error));
+    let reason = format!("{MAIL_SERVER}{}", all_causes(error));
     if error.is_permanent() {
         return Outcome::Refused { reason };
     }

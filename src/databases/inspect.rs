@@ -1,0 +1,193 @@
+//! `oncebox database test`: connects to a database of the settings, and says what was found and what to do.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::databases::connection::{Connection, Error, Refusal};
+use crate::databases::database::{Database, Lease};
+use crate::databases::failure::{Class, Failure};
+use crate::databases::product::Product;
+use crate::databases::store::{self, Needed};
+use crate::model::health::{Check, Level};
+
+/// What was found, in the order of a connection.
+pub fn checks(database: &Arc<Database>) -> Vec<Check> {
+    let mut connection = match database.connection() {
+        Ok(connection) => connection,
+        Err(error) => return vec![unreachable_database(database, &error)],
+    };
+    let mut checks = Vec::new();
+    match facts(&mut connection, database) {
+        Ok(facts) => {
+            checks.extend(facts.checks(database));
+            checks.push(guard(&mut connection, database, &facts.user));
+        }
+        Err(error) => checks.push(fail("connection", database.judge(&error).words)),
+    }
+    checks
+}
+
+fn check(name: &'static str, level: Level, value: Value, detail: impl Into<String>) -> Check {
+    Check::new(name, level, value, detail)
+}
+
+fn fail(name: &'static str, detail: impl Into<String>) -> Check {
+    check(name, Level::Fail, Value::Null, detail)
+}
+
+/// Why there is no connection, and the next step.
+fn unreachable_database(database: &Database, error: &Error) -> Check {
+    let Failure { class, words } = database.judge(error);
+    let name = database.name();
+    let next = match (class, error) {
+        (_, Error::Refused(refusal)) if lacks_driver(refusal) => format!(
+            "install the driver: apt-get install {}; odbcinst -q -d lists what is there",
+            package_of(database.product())
+        ),
+        (Class::AuthHold, _) => {
+            format!(
+                "correct user and password_file in [databases.{name}], or the server's list of who may connect"
+            )
+        }
+        (Class::SchemaHold, _) => format!("correct database in [databases.{name}]"),
+        (_, Error::Lost(_)) => "then test it again".to_owned(),
+        _ => format!(
+            "is the server there? Look at server, port, tls and ca_file in [databases.{name}]"
+        ),
+    };
+    check("connection", Level::Fail, json!(false), format!("{words}; {next}"))
+}
+
+/// unixODBC found no driver of that name, or not its library.
+fn lacks_driver(refusal: &Refusal) -> bool {
+    refusal.message.contains("Can't open lib")
+        || ["IM002", "IM003"].contains(&refusal.sqlstate.as_str())
+}
+
+/// The package of Debian that has the driver.
+fn package_of(product: Product) -> &'static str {
+    match product {
+        Product::Postgresql => "odbc-postgresql",
+        Product::Mariadb => "odbc-mariadb",
+        Product::SqlServer => "tdsodbc",
+    }
+}
+
+/// What the database says of itself.
+struct Facts {
+    version: String,
+    isolation: String,
+    durability: String,
+    letters: String,
+    user: String,
+    encryption: Option<String>,
+}
+
+fn facts(connection: &mut Lease, database: &Database) -> Result<Facts, Error> {
+    connection.begin()?;
+    let rows = connection.rows(&store::facts(database.product()), 1)?;
+    connection.roll_back()?;
+    let mut values = rows.into_iter().flatten();
+    let mut next = || values.next().flatten();
+    Ok(Facts {
+        version: next().unwrap_or_default(),
+        isolation: next().unwrap_or_default(),
+        durability: next().unwrap_or_default(),
+        letters: next().unwrap_or_default(),
+        user: next().unwrap_or_default(),
+        encryption: next(),
+    })
+}
+
+impl Facts {
+    fn checks(&self, database: &Database) -> [Check; 5] {
+        let product = database.product();
+        let Self { version, isolation, durability, letters, encryption, .. } = self;
+        let server = check("connection", Level::Ok, json!(version), format!("{product} {version}"));
+        let encryption = match (encryption, database.settings().tls) {
+            (Some(how), _) => check("tls", Level::Ok, json!(how), how.clone()),
+            (None, false) => check("tls", Level::Warn, json!(false), "not encrypted: tls = false"),
+            // A socket of this machine.
+            (None, true) => check("tls", Level::Ok, json!(false), "not needed on this way"),
+        };
+        let committed = isolation.to_lowercase().replace('-', " ") == "read committed";
+        let level = if committed { Level::Ok } else { Level::Fail };
+        let isolation = check("isolation", level, json!(isolation), isolation.clone());
+        [server, encryption, isolation, durable(product, durability), known_letters(letters)]
+    }
+}
+
+/// Whether what is committed stays after a power cut.
+fn durable(product: Product, found: &str) -> Check {
+    let (is_durable, shown, next) = match product {
+        Product::Postgresql => (
+            found.starts_with("on, fsync on") || found.starts_with("remote_apply, fsync on"),
+            format!("synchronous_commit {found}"),
+            "set fsync = on in postgresql.conf",
+        ),
+        Product::Mariadb => (
+            found == "1",
+            format!("innodb_flush_log_at_trx_commit {found}"),
+            "set innodb_flush_log_at_trx_commit = 1 in the server's settings",
+        ),
+        Product::SqlServer => (
+            found != "FORCED",
+            format!("delayed durability {found}"),
+            "ALTER DATABASE CURRENT SET DELAYED_DURABILITY = DISABLED",
+        ),
+    };
+    if is_durable {
+        return check("durability", Level::Ok, json!(found), shown);
+    }
+    let detail = format!("{shown}: a power cut may take back what was committed; {next}");
+    check("durability", Level::Warn, json!(found), detail)
+}
+
+fn known_letters(found: &str) -> Check {
+    if found == "SQL_ASCII" {
+        let detail = "SQL_ASCII: the database does not know which letters its bytes are; what is no ASCII cannot be exchanged";
+        return check("letters", Level::Fail, json!(found), detail);
+    }
+    check("letters", Level::Ok, json!(found), found)
+}
+
+/// Whether the user may use the guard, which subscriptions need and sources do not.
+fn guard(connection: &mut Lease, database: &Database, user: &str) -> Check {
+    let mut missing = Vec::new();
+    for Needed { statement, grant } in store::needed_for_guard(database.product()) {
+        let tried = connection
+            .begin()
+            .and_then(|()| connection.run(&statement))
+            .and_then(|_| connection.roll_back());
+        let Err(error) = tried else { continue };
+        // The transaction is broken, and may be gone with its connection.
+        drop(connection.roll_back());
+        let Failure { class, words } = database.judge(&error);
+        match class {
+            Class::AuthHold => missing.push(grant),
+            Class::SchemaHold => {
+                let ddl = format!(
+                    "{words}; subscriptions need it, sources do not: oncebox database ddl {}",
+                    database.product()
+                );
+                return check("guard", Level::Warn, json!(false), ddl);
+            }
+            _ => return fail("guard", words),
+        }
+    }
+    if missing.is_empty() {
+        return check(
+            "guard",
+            Level::Ok,
+            json!(true),
+            "processed_events is there, and the user may use it",
+        );
+    }
+    let grant = format!("GRANT {} ON processed_events TO {user};", missing.join(", "));
+    let detail = format!(
+        "the user may not use processed_events. If it is not there yet: oncebox database ddl {}. Else run: {grant}",
+        database.product()
+    );
+    check("guard", Level::Fail, json!(grant), detail)
+}

@@ -1,0 +1,124 @@
+-- From version 16 to 17: sources may be tables of other databases, and targets may be folders and databases. SQLite changes a CHECK only
+-- with its table.
+
+CREATE TABLE subscriptions_17 (
+  seq             INTEGER PRIMARY KEY AUTOINCREMENT,
+  id              TEXT NOT NULL UNIQUE,
+  tenant          TEXT NOT NULL DEFAULT 'default',
+  name            TEXT NOT NULL,
+  owner_id        TEXT NOT NULL DEFAULT '',
+  source          TEXT NOT NULL DEFAULT 'outbox',
+  event_types     TEXT NOT NULL,
+  target_kind     TEXT NOT NULL DEFAULT 'http',
+  url             TEXT NOT NULL,
+  method          TEXT NOT NULL DEFAULT 'POST',
+  headers         TEXT NOT NULL DEFAULT '{}',
+  policy          TEXT NOT NULL DEFAULT '{}',
+  ordering        TEXT NOT NULL DEFAULT 'none',
+  state           TEXT NOT NULL DEFAULT 'ACTIVE',
+  failure_count   INTEGER NOT NULL DEFAULT 0,
+  failing_since   INTEGER,
+  last_success_at INTEGER,
+  last_failure_at INTEGER,
+  created_at      INTEGER NOT NULL,
+  updated_at      INTEGER NOT NULL,
+  deleted_at      INTEGER,
+  streak_class    TEXT,
+  streak_count    INTEGER NOT NULL DEFAULT 0,
+  format          TEXT NOT NULL DEFAULT 'raw',
+  event_headers   TEXT NOT NULL DEFAULT '[]',
+  filter          TEXT,
+  template        TEXT,
+  order_terms TEXT NOT NULL DEFAULT '{}'
+    CONSTRAINT subscription_order_terms_is_json CHECK (json_valid(order_terms)),
+  site_host TEXT,
+  auth_try_day   INTEGER NOT NULL DEFAULT 0,
+  auth_try_count INTEGER NOT NULL DEFAULT 0,
+  auth_try_max   INTEGER NOT NULL DEFAULT 0,
+  CONSTRAINT subscription_name_is_1_to_63_of_a_z_0_9_dash
+    CHECK (length(name) BETWEEN 1 AND 63 AND name NOT GLOB '*[^a-z0-9-]*'),
+  CONSTRAINT subscription_event_types_is_json CHECK (json_valid(event_types)),
+  CONSTRAINT subscription_headers_is_json CHECK (json_valid(headers)),
+  CONSTRAINT subscription_policy_is_json CHECK (json_valid(policy)),
+  CONSTRAINT subscription_target_kind_is_known CHECK (target_kind IN ('http', 'kafka', 'folder', 'database', 'pull', 'email', 'command')),
+  CONSTRAINT subscription_url_is_empty_with_pull CHECK ((target_kind = 'pull') = (url = '')),
+  CONSTRAINT subscription_method_is_post_put_or_patch CHECK (method IN ('POST', 'PUT', 'PATCH')),
+  CONSTRAINT subscription_ordering_is_none_key_or_strict CHECK (ordering IN ('none', 'key', 'strict')),
+  CONSTRAINT subscription_state_is_known CHECK (state IN ('ACTIVE', 'PAUSED', 'DISABLED_DEAD')),
+  CONSTRAINT subscription_failing_since_goes_with_failure_count
+    CHECK ((failure_count = 0) = (failing_since IS NULL)),
+  CONSTRAINT subscription_format_is_known
+    CHECK (format IN ('raw', 'standard_webhooks', 'cloudevents_binary', 'cloudevents_structured')),
+  CONSTRAINT subscription_event_headers_is_json CHECK (json_valid(event_headers)),
+  CONSTRAINT subscription_filter_is_json CHECK (filter IS NULL OR json_valid(filter)),
+  CONSTRAINT subscription_template_is_json CHECK (template IS NULL OR json_valid(template))
+) STRICT;
+
+INSERT INTO subscriptions_17 (
+       seq, id, tenant, name, owner_id, source, event_types, target_kind, url, method, headers, policy,
+       ordering, state, failure_count, failing_since, last_success_at, last_failure_at, created_at,
+       updated_at, deleted_at, streak_class, streak_count, format, event_headers, filter, template,
+       order_terms, site_host, auth_try_day, auth_try_count, auth_try_max)
+SELECT seq, id, tenant, name, owner_id, source, event_types, target_kind, url, method, headers, policy,
+       ordering, state, failure_count, failing_since, last_success_at, last_failure_at, created_at,
+       updated_at, deleted_at, streak_class, streak_count, format, event_headers, filter, template,
+       order_terms, site_host, auth_try_day, auth_try_count, auth_try_max
+  FROM subscriptions;
+DROP TABLE subscriptions;
+ALTER TABLE subscriptions_17 RENAME TO subscriptions;
+
+CREATE UNIQUE INDEX subscriptions_name ON subscriptions (tenant, name) WHERE deleted_at IS NULL;
+
+CREATE INDEX subscriptions_probed ON subscriptions (seq)
+ WHERE json_extract(policy, '$.probe') IS NOT NULL AND deleted_at IS NULL;
+
+CREATE TRIGGER subscriptions_updated_at
+AFTER UPDATE OF name, owner_id, source, event_types, url, method, headers, policy, state, format, event_headers,
+  filter, template, order_terms ON subscriptions
+WHEN NEW.updated_at = OLD.updated_at
+BEGIN
+  UPDATE subscriptions
+     SET updated_at = CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER)
+   WHERE seq = NEW.seq;
+END;
+
+CREATE TABLE sources_17 (
+  seq             INTEGER PRIMARY KEY AUTOINCREMENT,
+  id              TEXT NOT NULL UNIQUE,
+  tenant          TEXT NOT NULL DEFAULT 'default',
+  name            TEXT NOT NULL,
+  kind            TEXT NOT NULL,
+  settings        TEXT NOT NULL,
+  state           TEXT NOT NULL DEFAULT 'ACTIVE',
+  cursor          INTEGER NOT NULL DEFAULT 0,
+  identity        TEXT,
+  event_count     INTEGER NOT NULL DEFAULT 0,
+  last_event_at   INTEGER,
+  last_read_at    INTEGER,
+  last_error      TEXT,
+  failing_since   INTEGER,
+  silent_after_ms INTEGER,
+  created_at      INTEGER NOT NULL,
+  updated_at      INTEGER NOT NULL,
+  deleted_at      INTEGER,
+  CONSTRAINT source_name_is_1_to_63_of_a_z_0_9_dash
+    CHECK (length(name) BETWEEN 1 AND 63 AND name NOT GLOB '*[^a-z0-9-]*'),
+  CONSTRAINT source_kind_is_known CHECK (kind IN ('sqlite', 'drop', 'database')),
+  CONSTRAINT source_settings_is_json CHECK (json_valid(settings)),
+  CONSTRAINT source_state_is_known CHECK (state IN ('ACTIVE', 'PAUSED')),
+  CONSTRAINT source_fails_with_an_error CHECK ((last_error IS NULL) = (failing_since IS NULL))
+) STRICT;
+
+INSERT INTO sources_17 (
+       seq, id, tenant, name, kind, settings, state, cursor, identity, event_count, last_event_at, last_read_at,
+       last_error, failing_since, silent_after_ms, created_at, updated_at, deleted_at)
+SELECT seq, id, tenant, name, kind, settings, state, cursor, identity, event_count, last_event_at, last_read_at,
+       last_error, failing_since, silent_after_ms, created_at, updated_at, deleted_at
+  FROM sources;
+
+DROP TABLE sources;
+ALTER TABLE sources_17 RENAME TO sources;
+
+CREATE UNIQUE INDEX sources_name ON sources (tenant, name) WHERE deleted_at IS NULL;
+
+ALTER TABLE tenants ADD COLUMN event_mail_count INTEGER NOT NULL DEFAULT 0;

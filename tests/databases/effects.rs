@@ -1,0 +1,309 @@
+//! Targets: guard and effect are one transaction of the ERP's own database.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use oncebox::databases::product::Product;
+
+use crate::erp::{Erp, erps, oncebox};
+use crate::process::prelude::*;
+
+/// Takes an article from the stock, and never below nothing.
+const TAKE: &str = "UPDATE stock SET pieces = pieces - 1 WHERE article = :aggregate_id;";
+
+/// The ERP's table, and the tables that `database ddl` prints, with exactly its grants.
+fn set_up(erp: &Erp) {
+    erp.run(
+        "CREATE TABLE stock (article VARCHAR(40) PRIMARY KEY, pieces INTEGER NOT NULL CHECK (pieces >= 0));
+         INSERT INTO stock VALUES ('a', 1000), ('b', 1)",
+    );
+    let user = match erp.product() {
+        Product::Postgresql => "oncebox",
+        Product::Mariadb | Product::SqlServer => "oncebox@'%'",
+    };
+    let ddl = Command::new(env!("CARGO_BIN_EXE_oncebox"))
+        .args(["database", "ddl", erp.product().as_str(), "--user", user])
+        .output()
+        .unwrap();
+    assert!(ddl.status.success(), "{ddl:?}");
+    erp.run(&String::from_utf8(ddl.stdout).unwrap());
+    erp.run(&format!("GRANT SELECT, UPDATE ON stock TO {user}"));
+}
+
+/// A service that takes from the stock for each event.
+fn taking(erp: &Erp, more: &[&str]) -> (TempDir, Process) {
+    let home = tempfile::tempdir().unwrap();
+    erp.settings(home.path(), "");
+    let process = Process::start(home.path());
+    let effect = home.path().join("take.sql");
+    fs::write(&effect, TAKE).unwrap();
+    let effect = effect.to_str().unwrap();
+    let create = ["subscription", "create", "stock", "--database", "erp", "--effect-file", effect];
+    oncebox(home.path(), &[&create, more].concat());
+    (home, process)
+}
+
+fn publish(process: &Process, article: &str) {
+    process.post(
+        "/v1/events",
+        &json!({ "event_type": "taken", "payload": { "n": 1 }, "aggregate_type": "article", "aggregate_id": article }),
+    );
+}
+
+fn pieces(erp: &Erp, article: &str) -> i64 {
+    erp.run(&format!("SELECT pieces FROM stock WHERE article = '{article}'")).parse().unwrap()
+}
+
+/// The states of all deliveries, each with its number.
+fn states(home: &Path) -> String {
+    let conn = file::open(&home.join("data/oncebox.db"));
+    let sql = "SELECT state || ' ' || count(*) FROM deliveries GROUP BY state ORDER BY state";
+    file::lines(&conn, sql).join(", ")
+}
+
+/// What the attempts say, oldest first.
+fn said(home: &Path) -> Vec<String> {
+    let conn = file::open(&home.join("data/oncebox.db"));
+    let sql = "SELECT class || ': ' || coalesce(failed_reason, excerpt, '') FROM attempts ORDER BY started_at, delivery_seq, n";
+    file::lines(&conn, sql)
+}
+
+#[test]
+fn each_event_takes_effect_once_over_kills() {
+    for erp in erps("mark") {
+        set_up(&erp);
+        let (home, mut process) = taking(&erp, &[]);
+        let count = 200;
+        for n in 0..=number("ONCEBOX_KILLS", 4) {
+            for _ in 0..count / 5 {
+                publish(&process, "a");
+            }
+            thread::sleep(ms(n * 53 % 120));
+            process = process.killed(home.path());
+        }
+        let published = file::lines(
+            &file::open(&home.path().join("data/oncebox.db")),
+            "SELECT count(*) FROM outbox",
+        );
+        let published: i64 = published[0].parse().unwrap();
+        until("all is done", || states(home.path()) == format!("completed {published}"));
+        assert_eq!(pieces(&erp, "a"), 1000 - published);
+        assert_eq!(erp.run("SELECT count(*) FROM processed_events"), published.to_string());
+        process.stop();
+    }
+}
+
+#[test]
+fn one_event_that_the_database_refuses_is_one_dead_letter() {
+    for erp in erps("mark") {
+        set_up(&erp);
+        let (home, process) = taking(&erp, &[]);
+        process.call("POST", "/v1/subscriptions/stock/pause", &Value::Null).is(200);
+        for n in 0..50 {
+            // The second piece of b is not there.
+            publish(&process, if matches!(n, 10 | 30) { "b" } else { "a" });
+        }
+        process.call("POST", "/v1/subscriptions/stock/resume", &Value::Null).is(200);
+        until("all is decided", || states(home.path()) == "completed 49, dead_letter 1");
+        assert_eq!((pieces(&erp, "a"), pieces(&erp, "b")), (952, 0));
+        let refused = said(home.path()).into_iter().find(|said| said.starts_with("validation"));
+        let refused = refused.unwrap();
+        assert!(refused.contains("check") || refused.contains("CONSTRAINT"), "{refused}");
+        assert!(!refused.contains("(b, -1)"), "no data of rows: {refused}");
+        process.stop();
+    }
+}
+
+#[test]
+fn a_replay_says_already_done_and_a_test_leaves_nothing() {
+    for erp in erps("mark") {
+        set_up(&erp);
+        let (home, process) = taking(&erp, &[]);
+        publish(&process, "a");
+        until("it is done", || states(home.path()) == "completed 1");
+        assert_eq!(said(home.path()), ["success: 1 row"]);
+        let listed = process.call("GET", "/v1/events", &Value::Null).is(200).json();
+        let id = listed["items"][0]["id"].as_str().unwrap();
+        process.call("POST", &format!("/v1/events/{id}/replay"), &Value::Null);
+        until("it is done again", || said(home.path()).len() == 2);
+        assert_eq!(said(home.path())[1], "success: already done");
+        let tested = oncebox(home.path(), &["subscription", "test", "stock"]);
+        assert!(tested.contains("rolled back"), "{tested}");
+        assert_eq!(pieces(&erp, "a"), 999);
+        assert_eq!(erp.run("SELECT count(*) FROM processed_events"), "1");
+        process.stop();
+    }
+}
+
+#[test]
+fn a_database_that_is_away_costs_no_attempts_and_one_that_differs_is_a_hold_that_says_why() {
+    for mut erp in erps("mark") {
+        set_up(&erp);
+        let (home, process) = taking(&erp, &["--max-attempts", "2"]);
+        erp.stop();
+        publish(&process, "a");
+        until("it is tried", || said(home.path()).len() >= 2);
+        let subscription =
+            process.call("GET", "/v1/subscriptions/stock", &Value::Null).is(200).json();
+        assert_eq!(subscription["holds"][0]["reason"], "breaker", "{subscription}");
+        erp.start_again();
+        until("it is done by itself", || states(home.path()) == "completed 1");
+        assert_eq!(pieces(&erp, "a"), 999);
+
+        erp.run("ALTER TABLE stock RENAME TO stock_2");
+        publish(&process, "a");
+        until("it says which table", || said(home.path()).last().unwrap().contains("stock"));
+        assert_eq!(states(home.path()), "completed 1, pending 1");
+        erp.run("ALTER TABLE stock_2 RENAME TO stock");
+        until("it goes on", || states(home.path()) == "completed 2");
+        process.stop();
+    }
+}
+
+#[test]
+fn an_inbox_has_a_row_for_each_event_byte_for_byte() {
+    for erp in erps("mark") {
+        set_up(&erp);
+        let home = tempfile::tempdir().unwrap();
+        erp.settings(home.path(), "");
+        let process = Process::start(home.path());
+        let create =
+            ["subscription", "create", "in", "--database", "erp", "--inbox", "oncebox_inbox"];
+        oncebox(home.path(), &create);
+        let text = "Größe € Ω 😀 'quoted' \\ \"too\" :payload ?";
+        process.post(
+            "/v1/events",
+            &json!({ "event_type": "order.created", "payload": { "text": text }, "aggregate_type": "order",
+                     "aggregate_id": text, "occurred_at": "2026-01-31T12:00:00.123Z" }),
+        );
+        until("it is done", || states(home.path()) == "completed 1");
+        let row = erp.run("SELECT event_type, aggregate_type, aggregate_id, occurred_at, tenant FROM oncebox_inbox");
+        for part in ["order.created", "order", "2026-01-31 12:00:00.123", "default"] {
+            assert!(row.contains(part), "{part}: {row}");
+        }
+        let payload = erp.run(match erp.product() {
+            Product::Postgresql => "SELECT encode(convert_to(payload || aggregate_id, 'UTF8'), 'hex') FROM oncebox_inbox",
+            Product::Mariadb | Product::SqlServer => {
+                "SELECT lower(hex(CONCAT(payload, aggregate_id))) FROM oncebox_inbox"
+            }
+        });
+        let sent = json!({ "text": text }).to_string() + text;
+        assert_eq!(payload, HEXLOWER.encode(sent.as_bytes()));
+        process.stop();
+    }
+}
+
+#[test]
+fn what_cannot_be_used_is_refused_when_it_is_made() {
+    let Some(erp) = erps("mark").into_iter().next() else { return };
+    let home = tempfile::tempdir().unwrap();
+    erp.settings(home.path(), "");
+    let process = Process::start(home.path());
+    let template = |effect: &str| json!({ "effect": effect });
+    for (url, template, says) in [
+        ("database:shop", template("SELECT 1"), "[databases.shop]"),
+        ("database:erp", Value::Null, "needs what is done in it"),
+        ("database:erp", template("DROP TABLE stock"), "begins with"),
+        ("database:erp", template("UPDATE a SET b = :amount"), "there is no value :amount"),
+        ("database:erp", json!({ "inbox": "a; DROP TABLE b" }), "is no table"),
+        ("http://127.0.0.1:9999/", template("SELECT 1"), "of the target database"),
+    ] {
+        let body = json!({ "name": "s", "url": url, "template": template });
+        let answer = process.call("POST", "/v1/subscriptions", &body).is(422).text();
+        assert!(answer.contains(says), "{says}: {answer}");
+    }
+    process.stop();
+}
+
+/// A line to the database that is cut at a commit: each second one before the database gets it, each other after it.
+struct CutLine {
+    port: u16,
+    cuts: Arc<AtomicU64>,
+}
+
+impl CutLine {
+    fn start(to: u16, most: u64) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let cuts = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&cuts);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let (Ok(client), counted) = (client, Arc::clone(&counted)) else { return };
+                thread::spawn(move || Self::pass_on(client, to, &counted, most));
+            }
+        });
+        Self { port, cuts }
+    }
+
+    fn pass_on(mut client: TcpStream, to: u16, cuts: &AtomicU64, most: u64) {
+        let Ok(mut server) = TcpStream::connect(("127.0.0.1", to)) else { return };
+        let mut back = client.try_clone().unwrap();
+        let mut from = server.try_clone().unwrap();
+        thread::spawn(move || drop(std::io::copy(&mut from, &mut back)));
+        let mut buffer = vec![0; 1 << 16];
+        let mut commits = 0;
+        while let Ok(count @ 1..) = client.read(&mut buffer) {
+            // The whole statement, not a setting with the word in it.
+            let text = buffer[..count].strip_suffix(b"\0").unwrap_or(&buffer[..count]);
+            let is_commit = text.to_ascii_uppercase().ends_with(b"COMMIT");
+            commits += u64::from(is_commit);
+            // Each third commit of a connection, so that something goes on between the cuts.
+            let is_cut =
+                is_commit && commits.is_multiple_of(3) && cuts.load(Ordering::Relaxed) < most;
+            if is_cut {
+                let n = cuts.fetch_add(1, Ordering::Relaxed);
+                if n.is_multiple_of(2) {
+                    drop(server.write_all(&buffer[..count]));
+                }
+                drop(client.shutdown(Shutdown::Both));
+                // The database reads what came before it learns that nobody is there.
+                drop(server.shutdown(Shutdown::Write));
+                return;
+            }
+            if server.write_all(&buffer[..count]).is_err() {
+                return;
+            }
+        }
+        drop(server.shutdown(Shutdown::Both));
+    }
+}
+
+#[test]
+fn a_line_that_is_cut_at_commits_doubles_no_effect_and_loses_none() {
+    let most = number("ONCEBOX_CUTS", 4);
+    for erp in erps("mark") {
+        set_up(&erp);
+        let home = tempfile::tempdir().unwrap();
+        erp.settings(home.path(), "");
+        let line = CutLine::start(erp.port(), most);
+        let settings = home.path().join("oncebox.toml");
+        let direct = fs::read_to_string(&settings).unwrap();
+        let through =
+            direct.replace(&format!("port = {}", erp.port()), &format!("port = {}", line.port));
+        fs::write(&settings, through).unwrap();
+        let process = Process::start(home.path());
+        let effect = home.path().join("take.sql");
+        fs::write(&effect, TAKE).unwrap();
+        let effect = effect.to_str().unwrap();
+        oncebox(
+            home.path(),
+            &["subscription", "create", "stock", "--database", "erp", "--effect-file", effect],
+        );
+        let mut published = 0_i64;
+        until("the line was cut often enough", || {
+            publish(&process, "a");
+            published += 1;
+            line.cuts.load(Ordering::Relaxed) >= most || published >= 900
+        });
+        until("all is done", || states(home.path()) == format!("completed {published}"));
+        assert_eq!(line.cuts.load(Ordering::Relaxed), most);
+        assert_eq!(pieces(&erp, "a"), 1000 - published);
+        assert_eq!(erp.run("SELECT count(*) FROM processed_events"), published.to_string());
+        let said = said(home.path());
+        assert!(said.iter().any(|said| said == "success: already done"), "{said:?}");
+        process.stop();
+    }
+}

@@ -1,0 +1,30 @@
+//! Databases of others through `oncebox-odbc`: a real `PostgreSQL` and a real `MariaDB`, real drivers, real processes.
+//!
+//! `cargo build -p oncebox-odbc` comes first.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking and own their processes"
+)]
+
+mod by_transaction;
+mod claimed;
+mod effects;
+mod erp;
+mod failures;
+mod marked;
+mod pages;
+mod processes;
+#[path = "../rig/mod.rs"]
+mod rig;
+#[path = "../guards/server.rs"]
+mod server;
+mod service;
+mod site;
+mod transactions;
+
+use rig::process;
