@@ -2,8 +2,8 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 
 use oncebox::databases::product::Product;
 
@@ -217,7 +217,8 @@ fn what_cannot_be_used_is_refused_when_it_is_made() {
     process.stop();
 }
 
-/// A line to the database that is cut at a commit: each second one before the database gets it, each other after it.
+/// A line to the database that is cut at a commit: each second time before the database gets it, else once it has answered,
+/// and its answer is lost.
 struct CutLine {
     port: u16,
     cuts: Arc<AtomicU64>,
@@ -240,9 +241,12 @@ impl CutLine {
 
     fn pass_on(mut client: TcpStream, to: u16, cuts: &AtomicU64, most: u64) {
         let Ok(mut server) = TcpStream::connect(("127.0.0.1", to)) else { return };
-        let mut back = client.try_clone().unwrap();
-        let mut from = server.try_clone().unwrap();
-        thread::spawn(move || drop(std::io::copy(&mut from, &mut back)));
+        let back = client.try_clone().unwrap();
+        let from = server.try_clone().unwrap();
+        let is_lost = Arc::new(AtomicBool::new(false));
+        let (tell, answered) = mpsc::channel();
+        let loses = Arc::clone(&is_lost);
+        thread::spawn(move || Self::pass_back(from, back, &loses, &tell));
         let mut buffer = vec![0; 1 << 16];
         let mut commits = 0;
         while let Ok(count @ 1..) = client.read(&mut buffer) {
@@ -256,11 +260,12 @@ impl CutLine {
             if is_cut {
                 let n = cuts.fetch_add(1, Ordering::Relaxed);
                 if n.is_multiple_of(2) {
-                    drop(server.write_all(&buffer[..count]));
+                    is_lost.store(true, Ordering::SeqCst);
+                    server.write_all(&buffer[..count]).unwrap();
+                    answered.recv().unwrap();
                 }
                 drop(client.shutdown(Shutdown::Both));
-                // The database reads what came before it learns that nobody is there.
-                drop(server.shutdown(Shutdown::Write));
+                drop(server.shutdown(Shutdown::Both));
                 return;
             }
             if server.write_all(&buffer[..count]).is_err() {
@@ -268,6 +273,26 @@ impl CutLine {
             }
         }
         drop(server.shutdown(Shutdown::Both));
+    }
+
+    /// Passes answers back until one is to be lost.
+    fn pass_back(
+        mut from: TcpStream,
+        mut back: TcpStream,
+        is_lost: &AtomicBool,
+        tell: &mpsc::Sender<()>,
+    ) {
+        let mut buffer = vec![0; 1 << 16];
+        while let Ok(count @ 1..) = from.read(&mut buffer) {
+            if is_lost.load(Ordering::SeqCst) {
+                tell.send(()).unwrap();
+                return;
+            }
+            if back.write_all(&buffer[..count]).is_err() {
+                return;
+            }
+        }
+        drop(back.shutdown(Shutdown::Both));
     }
 }
 

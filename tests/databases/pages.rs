@@ -9,6 +9,7 @@ use crate::site::{has_driver, program};
 
 const ODOO: &str = include_str!("../../docs/erp/odoo.md");
 const ERPNEXT: &str = include_str!("../../docs/erp/erpnext.md");
+const DOLIBARR: &str = include_str!("../../docs/erp/dolibarr.md");
 
 /// The tables of Odoo that its page names.
 const TABLES_OF_ODOO: &str = "
@@ -23,6 +24,12 @@ const TABLES_OF_ERPNEXT: &str = "
       posting_date DATE, is_return TINYINT DEFAULT 0, docstatus INT DEFAULT 0);
     INSERT INTO `tabSales Invoice` (name, customer, grand_total, posting_date)
     VALUES ('INV-1', 'Größe GmbH', 119.00, '2026-11-28');";
+
+/// The table of Dolibarr that its page names.
+const TABLES_OF_DOLIBARR: &str = "
+    CREATE TABLE llx_facture (rowid INT AUTO_INCREMENT PRIMARY KEY, ref VARCHAR(30), type SMALLINT DEFAULT 0, fk_soc INT,
+      total_ttc DOUBLE(24,8), datef DATE, fk_statut SMALLINT DEFAULT 0);
+    INSERT INTO llx_facture (ref, fk_soc, total_ttc, datef) VALUES ('(PROV1)', 1, 119.00, '2026-11-28');";
 
 /// The blocks of a page in this language.
 fn blocks<'p>(page: &'p str, language: &str) -> Vec<&'p str> {
@@ -140,20 +147,31 @@ fn odoo_goes_from_nothing_to_a_webhook_out_and_a_row_in() {
     reader.process.stop();
 }
 
-#[test]
-fn erpnext_goes_from_nothing_to_a_webhook_out_and_a_row_in() {
+/// Follows a page on `MariaDB`.
+#[track_caller]
+fn follow_on_mariadb(page: &str, database: &str, tables: &str, posted: &str) {
     if !has("MariaDB Unicode") {
         return;
     }
     let Some(server) = Mariadb::start() else { return skipped("needs MariaDB") };
     let client = server.client("--default-character-set=utf8mb4").replace("-D guards", "");
-    let reader = Reader::start(ERPNEXT, server.port, format!("mariadb() {{ {client} \"$@\"; }}"));
-    reader.run("mariadb -e 'CREATE DATABASE erpnext CHARACTER SET utf8mb4'");
-    reader.run(&format!("mariadb erpnext <<'SQL'\n{TABLES_OF_ERPNEXT}\nSQL"));
-    reader.follow(
-        ERPNEXT,
-        "mariadb erpnext -e 'UPDATE `tabSales Invoice` SET docstatus = 1'",
-        "mariadb erpnext -Ne 'SELECT count(*) FROM oncebox_inbox'",
-    );
+    let reader = Reader::start(page, server.port, format!("mariadb() {{ {client} \"$@\"; }}"));
+    reader.run(&format!("mariadb -e 'CREATE DATABASE {database} CHARACTER SET utf8mb4'"));
+    reader.run(&format!("mariadb {database} <<'SQL'\n{tables}\nSQL"));
+    let posted = format!("mariadb {database} -e \"{posted}\"");
+    let count = format!("mariadb {database} -Ne 'SELECT count(*) FROM oncebox_inbox'");
+    reader.follow(page, &posted, &count);
     reader.process.stop();
+}
+
+#[test]
+fn erpnext_goes_from_nothing_to_a_webhook_out_and_a_row_in() {
+    let posted = "UPDATE \\`tabSales Invoice\\` SET docstatus = 1";
+    follow_on_mariadb(ERPNEXT, "erpnext", TABLES_OF_ERPNEXT, posted);
+}
+
+#[test]
+fn dolibarr_goes_from_nothing_to_a_webhook_out_and_a_row_in() {
+    let posted = "UPDATE llx_facture SET ref = 'INV-1', fk_statut = 1";
+    follow_on_mariadb(DOLIBARR, "dolibarr", TABLES_OF_DOLIBARR, posted);
 }
