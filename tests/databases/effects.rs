@@ -298,7 +298,7 @@ impl CutLine {
 
 #[test]
 fn a_line_that_is_cut_at_commits_doubles_no_effect_and_loses_none() {
-    let most = number("ONCEBOX_CUTS", 4);
+    let most = number("ONCEBOX_CUTS", 2);
     for erp in erps("mark") {
         set_up(&erp);
         let home = tempfile::tempdir().unwrap();

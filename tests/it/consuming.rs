@@ -739,7 +739,10 @@ fn what_does_not_go_with_asking_for_events_is_refused() {
     let (rig, _) = pulling(&json!({ "policy": { "lease": "2min" } }));
     for (body, why) in [
         (json!({ "name": "b" }), "url is missing"),
-        (json!({ "name": "b", "target": "queue" }), "it is http, kafka, pull"),
+        (
+            json!({ "name": "b", "target": "queue" }),
+            "it is http, kafka, folder, database, email, pull",
+        ),
         (json!({ "name": "b", "target": "pull", "url": "https://a.example/" }), "has no url"),
         (json!({ "name": "b", "target": "pull", "method": "PUT" }), "has no method"),
         (json!({ "name": "b", "target": "pull", "policy": { "timeout": "5s" } }), "has a lease"),

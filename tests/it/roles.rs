@@ -43,7 +43,8 @@ const TABLE: &[(&str, &str)] = &[
          POST /v1/external-calls/{id}/end, POST /v1/events/replay, POST /v1/events/{id}/cancel, POST /v1/events/{id}/discard, \
          POST /v1/events/{id}/fix, POST /v1/events/{id}/replay, POST /v1/jobs/{id}/cancel, \
          POST /v1/jobs/{id}/pause, POST /v1/jobs/{id}/resume, POST /v1/sources/{name}/pause, \
-         POST /v1/sources/{name}/reset, POST /v1/sources/{name}/resume, \
+         POST /v1/sources/{name}/release, POST /v1/sources/{name}/reopen, POST /v1/sources/{name}/reset, \
+         POST /v1/sources/{name}/resume, \
          POST /v1/subscriptions/{id}/pause, POST /v1/subscriptions/{id}/recover, \
          POST /v1/subscriptions/{id}/resume, POST /v1/subscriptions/{id}/test, \
          POST /v1/webhook-events/replay, POST /v1/webhook-events/{id}/replay, \
@@ -69,7 +70,7 @@ const TABLE: &[(&str, &str)] = &[
     ),
     (
         "13333.",
-        "DELETE /v1/archive/{month}, DELETE /v1/legal-holds/{name}, GET /v1/archive, GET /v1/clock, GET /v1/legal-holds, GET /v1/backups, GET /v1/backups/{name}, POST /v1/backups/{name}/verify, GET /v1/settings, GET /v1/tenants, GET /v1/tenants/{name}, \
+        "DELETE /v1/archive/{month}, DELETE /v1/legal-holds/{name}, GET /v1/archive, GET /v1/clock, GET /v1/databases, POST /v1/databases/{name}/test, GET /v1/legal-holds, GET /v1/backups, GET /v1/backups/{name}, POST /v1/backups/{name}/verify, GET /v1/settings, GET /v1/tenants, GET /v1/tenants/{name}, \
          POST /v1/archive/runs, POST /v1/clock/confirm, POST /v1/legal-holds, POST /v1/backups, POST /v1/in-doubt/end, POST /v1/keys/rotate, POST /v1/tenants, \
          POST /v1/tenants/{name}/resume, POST /v1/tenants/{name}/suspend, PATCH /v1/tenants/{name}",
     ),
