@@ -34,7 +34,8 @@ words! {
 
 /// A statement that was checked.
 ///
-/// ```ignore
+/// ```
+/// use oncebox::model::effect_statement::EffectStatement;
 /// let taken = EffectStatement::parse("UPDATE stock SET n = n - 1 WHERE article = :aggregate_id");
 /// assert_eq!(taken.unwrap().sql, "UPDATE stock SET n = n - 1 WHERE article = ?");
 /// ```

@@ -7,7 +7,8 @@ const MAX_CHARACTERS: usize = 128;
 
 /// A table, as it stands in SQL: letters, digits and `_`, perhaps with its schema.
 ///
-/// ```ignore
+/// ```
+/// use oncebox::model::inbox_table::InboxTable;
 /// assert_eq!(InboxTable::parse("erp.oncebox_inbox").unwrap().to_string(), "erp.oncebox_inbox");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
