@@ -62,7 +62,8 @@ fn list_all(_call: &Call<'_>, _remote: &Remote, found: &Value) -> Done {
 /// Prints the checks; fails if one of them fails.
 fn test(call: &Call<'_>, _remote: &Remote, found: &Value) -> Done {
     for check in list(found, "checks") {
-        let (state, name) = (text(check, "state"), text(check, "name"));
+        let state = text(check, "state");
+        let name = text(check, "name");
         out::line(format_args!("  {state:<4}  {name:<10}  {}", text(check, "detail")))?;
     }
     if found.get("ok").and_then(Value::as_bool) == Some(true) {

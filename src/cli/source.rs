@@ -145,7 +145,8 @@ fn test(remote: &Remote, name: &str) -> Done {
         out::json(&found)?;
     } else {
         for check in list(&found, "checks") {
-            let (state, name) = (text(check, "state"), text(check, "name"));
+            let state = text(check, "state");
+            let name = text(check, "name");
             out::line(format_args!("  {state:<4}  {name:<9}  {}", text(check, "detail")))?;
         }
     }

@@ -238,7 +238,7 @@ fn whole(database: &DatabaseAt) -> Result<(), String> {
 }
 
 impl DatabaseAt {
-    /// What kind of database it is: as it is set, else as the name of the driver says.
+    /// The kind of database: the setting `product`, else the one for which the driver is known.
     pub fn product(&self) -> Option<Product> {
         self.product.or_else(|| Product::of_driver(self.driver.as_deref()?))
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 pub use crate::databases::frame::{Refusal, Row};
 
-/// A connection. Whoever gets an error from it that is [`Error::Lost`] drops it and takes another.
+/// A connection. After [`Error::Lost`] it is of no more use: drop it, and take another.
 pub trait Connection: Debug + Send {
     /// Begins a transaction: read committed, UTC, with limits on waiting (`product.rs`).
     fn begin(&mut self) -> Result<(), Error>;

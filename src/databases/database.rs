@@ -119,7 +119,9 @@ impl Database {
     fn new(name: &str, settings: DatabaseAt, machine: Machine) -> Option<Self> {
         let product = settings.product()?;
         let state = Mutex::new(State::new(machine.clock.now()));
-        let (name, slots, returned) = (name.to_owned(), Mutex::default(), Condvar::new());
+        let name = name.to_owned();
+        let slots = Mutex::default();
+        let returned = Condvar::new();
         Some(Self { name, settings, product, machine, slots, returned, state })
     }
 
@@ -165,7 +167,7 @@ impl Database {
         judge(self.product, error)
     }
 
-    /// A connection: one that is idle, or a new one. Waits while all are in use, as long as for a new one.
+    /// An idle connection, or a new one. While all are in use, waits as long as connecting may take.
     pub fn connection(self: &Arc<Self>) -> Result<Lease, Error> {
         let idle = self.slot()?;
         let mut lease =
@@ -250,7 +252,7 @@ impl Database {
     }
 }
 
-/// A connection that is lent. Dropping it gives it back, or ends it if it is in a transaction.
+/// A lent connection. Dropped between transactions, it goes back; dropped within one, it is ended.
 #[derive(Debug)]
 pub struct Lease {
     database: Arc<Database>,

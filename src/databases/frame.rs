@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub const MOST_BYTES: usize = 64 << 20;
 /// The values of the rows of one answer take about so many bytes at most: further rows are left for the next request.
 pub const MOST_ROWS_BYTES: usize = 8 << 20;
-/// The largest value that is read, in units of UTF-16. It fits into a frame even where each of them is escaped in JSON.
+/// The largest value, in units of UTF-16: even with each unit escaped in JSON, the value fits into a frame.
 pub const MOST_VALUE_LETTERS: usize = 8 << 20;
 
 /// What the service asks for. No `Debug`: a connection string has a password.

@@ -599,7 +599,8 @@ impl Deliver {
             return Outcome::Unreachable { cause: Cause::NoConnection, reason };
         }
         let access = &destination.access;
-        let (rendered, attachment) = (request.rendered.as_slice(), request.attachment.as_ref());
+        let rendered = request.rendered.as_slice();
+        let attachment = request.attachment.as_ref();
         let parcel =
             Parcel { subscription, outgoing, rendered, attachment, call, access, echo, at, trace };
         let outcome = match trace {

@@ -265,7 +265,9 @@ impl DatabaseReader {
         if is_done {
             self.unmarked.clear();
             let done = DatabaseState { asked: None, ..work.state.clone() };
-            let (seq, from, to) = (work.source.seq, work.source.identity.clone(), done.to_text());
+            let seq = work.source.seq;
+            let from = work.source.identity.clone();
+            let to = done.to_text();
             let stored =
                 work.shared.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
                     set_identity(tx, seq, from.as_deref(), to.as_deref())

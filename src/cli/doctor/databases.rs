@@ -15,7 +15,7 @@ pub(super) fn look(here: &Installation) -> Vec<Finding> {
         .collect()
 }
 
-/// A database in one line: what is wrong and what to do, or that nothing is.
+/// The checks of a database in one line: each failed one with its next step, or "nothing to do".
 fn summary(name: &str, checks: &[Check]) -> Check {
     let wrong: Vec<String> = checks
         .iter()

@@ -105,7 +105,8 @@ impl Dialect {
         wanted: &Wanted,
         limit: usize,
     ) -> Statement {
-        let (id, table) = (&self.id, &self.table);
+        let id = &self.id;
+        let table = &self.table;
         let mut selected = vec![self.text(id)];
         let is_xid8 = self.settings.mode == Mode::Xid8;
         if is_xid8 {
@@ -133,7 +134,9 @@ impl Dialect {
 
     /// The ids of rows that nobody has claimed, locked until the transaction ends; locked ones are left out.
     pub(in crate::sources) fn unclaimed(&self, limit: usize) -> Statement {
-        let (id, table, text) = (&self.id, &self.table, self.text(&self.id));
+        let id = &self.id;
+        let table = &self.table;
+        let text = self.text(id);
         let free = "taken_at IS NULL AND taken_by IS NULL";
         Statement::new(match self.product {
             Product::Postgresql | Product::Mariadb => format!(
@@ -179,7 +182,9 @@ impl Dialect {
         after: i64,
         limit: usize,
     ) -> Statement {
-        let (id, table, text) = (&self.id, &self.table, self.text(&self.id));
+        let id = &self.id;
+        let table = &self.table;
+        let text = self.text(id);
         // MariaDB reads neither T nor Z in a time.
         let plain = since.replace('T', " ").replace('Z', "");
         let time = match self.product {
