@@ -38,4 +38,5 @@ DROP TABLE past_renderings;
 ALTER TABLE webhook_events DROP COLUMN event_id;
 ALTER TABLE webhook_events DROP COLUMN type_field;
 ALTER TABLE attempts DROP COLUMN named;
+ALTER TABLE tenants DROP COLUMN event_mail_count;
 PRAGMA user_version = 9;
