@@ -1,14 +1,16 @@
 //! `/v1/databases`: the databases of the settings, how they are, and a test of one.
 
-use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::api::prelude::*;
 use crate::databases::database::Database;
-use crate::databases::inspect;
+use crate::databases::inspect::{self, Guard};
 use crate::databases::product::Product;
 use crate::databases::state::{LastError, Standing, State};
 use crate::model::health::{Check, Level, worst};
 use crate::model::token::Right::Box;
+use crate::store;
+use crate::store::database_users::{self, DatabaseUser, UserKind};
 
 const NAME: Param = Param::path::<NameText>("name", "The database's name in the settings.", "erp");
 
@@ -60,8 +62,8 @@ struct DatabaseAnswer {
     in_use: usize,
     /// The tenants who may use it.
     tenants: Vec<String>,
-    /// What uses it.
-    used_by: BTreeSet<String>,
+    /// The sources that read it and the subscriptions that write into it, of all tenants: `source default/shop`.
+    used_by: Vec<String>,
 }
 
 /// What a test found.
@@ -72,14 +74,18 @@ struct DatabaseTest {
 }
 
 /// `GET /v1/databases`
-#[expect(clippy::unnecessary_wraps, reason = "every route has this shape")]
 fn list(api: &Api, _call: &Call) -> Result<Response, Problem> {
-    let items = api.flow.databases.all().map(|database| shown(database)).collect();
+    let items = api.store.read(|tx| {
+        let shown = |database: &Arc<Database>| {
+            Ok(answer(database, &database_users::of(tx, database.name())?))
+        };
+        api.flow.databases.all().map(shown).collect::<store::error::Result<Vec<_>>>()
+    })?;
     Ok(ok(&DatabaseList { items }))
 }
 
-fn shown(database: &Database) -> DatabaseAnswer {
-    let State { standing, since, last_error, restarts, in_use, users } = database.state();
+fn answer(database: &Database, users: &[DatabaseUser]) -> DatabaseAnswer {
+    let State { standing, since, last_error, restarts, in_use } = database.state();
     let (last_error, last_error_at) = last_error.map(|LastError { at, words }| (words, at)).unzip();
     DatabaseAnswer {
         name: database.name().to_owned(),
@@ -92,7 +98,7 @@ fn shown(database: &Database) -> DatabaseAnswer {
         connections: database.settings().connections,
         in_use,
         tenants: database.settings().tenants.clone(),
-        used_by: users,
+        used_by: users.iter().map(ToString::to_string).collect(),
     }
 }
 
@@ -112,7 +118,10 @@ fn test(api: &Api, call: Call, reply: Reply) {
 
 fn tested(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let database = api.flow.databases.get(call.param(0)).or_not_found("database")?;
-    let checks = inspect::checks(database);
+    let users = api.store.read(|tx| database_users::of(tx, database.name()))?;
+    let is_written = users.iter().any(|user| user.kind == UserKind::Subscription);
+    let guard = if is_written { Guard::Needed } else { Guard::NotNeeded };
+    let checks = inspect::checks(database, guard);
     let found = DatabaseTest { ok: worst(&checks) != Level::Fail, checks };
     let name = call.param(0).to_owned();
     change(api, call, move |_tx| Ok(Change::changed("database", &name, &(), &found)))

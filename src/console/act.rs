@@ -223,6 +223,9 @@ impl Task {
                     p { (view.t.shown_once) }
                     (code(view, secret))
                 }
+                @if !answer.items("checks").is_empty() {
+                    (Cells("check = name; state = state state; detail", &[]).table(view, view.t.checks, answer.items("checks"), ("", "")))
+                }
                 details { summary { (view.t.whole_answer) } (json(view, &without_secrets(&answer))) }
                 p { a.button href=(next) { (view.t.go_on) } }
             }
@@ -233,6 +236,9 @@ impl Task {
     fn said(&self, answer: &Value) -> Said {
         let t = self.inner.texts;
         let label = (self.action.label)(t);
+        if answer.get("ok") == Some(&Value::Bool(false)) {
+            return Said { mood: "error", text: format!("{label}: {}", t.not_usable) };
+        }
         let made = if self.action.then == Then::Answer { answer.text("state") } else { "" };
         let (mood, text) = match (made, answer.maybe("verify_error")) {
             ("next", None) => ("open", t.is_tried.to_owned()),

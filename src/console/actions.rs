@@ -183,6 +183,9 @@ actions! {
     RESUME_SOURCE = "resume-source" (resume) Operate Post "/v1/sources/{name}/resume" "" No Back;
     RESET_SOURCE = "reset-source" (reset, reset_about) Operate Post "/v1/sources/{name}/reset"
         "cursor from" First Back;
+    REOPEN_SOURCE = "reopen-source" (reopen, reopen_about) Operate Post "/v1/sources/{name}/reopen" "since!" First Back;
+    RELEASE_SOURCE = "release-source" (release_rows, release_rows_about) Operate Post "/v1/sources/{name}/release"
+        "box!" First Back;
     CREATE_SOURCE = "create-source" (create_source) Admin Post "/v1/sources" "name! kind! settings *" First Leads("sources");
     CHANGE_SOURCE = "change-source" (change) Admin Patch "/v1/sources/{name}" "settings *" Change Back;
     DELETE_SOURCE = "delete-source" (delete) Admin Delete "/v1/sources/{name}" "" First Leads("sources");
@@ -227,6 +230,7 @@ actions! {
     CHANGE_TENANT = "change-tenant" (change) Box Patch "/v1/tenants/{name}" "title pii" Change Back;
     SUSPEND_TENANT = "suspend-tenant" (suspend_tenant) Box Post "/v1/tenants/{name}/suspend" "" First Back;
     RESUME_TENANT = "resume-tenant" (resume) Box Post "/v1/tenants/{name}/resume" "" No Back;
+    TEST_DATABASE = "test-database" (test, test_database_about) Box Post "/v1/databases/{name}/test" "" No Answer;
     BACK_UP = "back-up" (back_up) Box Post "/v1/backups" "" No Back;
     VERIFY_BACKUP = "verify-backup" (verify) Box Post "/v1/backups/{name}/verify" "" No Back;
     END_IN_DOUBT = "end-in-doubt" (end_in_doubt) Box Post "/v1/in-doubt/end" "" First Back;

@@ -95,14 +95,13 @@ pub(super) fn word(text: &str) -> String {
 /// How good a state is: the shape and the color of its badge.
 pub(super) fn mood(state: &str) -> (&'static str, &'static str) {
     match state {
-        "completed" | "success" | "ACTIVE" | "active" | "ok" | "SUCCESS" | "accepted" | "done" => {
-            ("good", "●")
-        }
+        "completed" | "success" | "ACTIVE" | "active" | "ok" | "SUCCESS" | "accepted" | "done"
+        | "up" => ("good", "●"),
         "pending" | "processing" | "received" | "leased" | "waiting" | "running" | "next"
         | "open" | "retiring" => ("open", "◔"),
         "dead_letter" | "failed" | "FAILED_END" | "DISABLED_DEAD" | "fail" | "critical"
         | "failing" | "FAILURE" | "quarantined" | "poison" | "gone" | "validation" | "auth"
-        | "refused" => ("bad", "▲"),
+        | "refused" | "away" => ("bad", "▲"),
         "PAUSED" | "paused" | "transient" | "rate_limited" | "warn" | "warning" | "in_doubt"
         | "parked" | "DENIED" | "blocked" | "held" => ("warn", "◆"),
         _ => ("off", "■"),

@@ -61,16 +61,16 @@ const fn as_words<const LEN: usize>(name: &[u8]) -> [u8; LEN] {
 texts! {
     acknowledge acknowledged_by action address after alerts all_sessions all_terms answer at attempts audit
     audit_entry back backups before began blocked browser calls_in_doubt cancel change changed changes check checks
-    children clear command completed copy count credentials day dead_letters deliveries delivery detail directory
+    children clear command completed connections copy count credentials databases day dead_letters deliveries delivery detail directory
     disable discard due_or_done earlier enable ended error event event_type event_types events example failed_again
     failing_since failure_rate field file filter first_steps format from go_on goes_to gone hash headers held
     held_from history id in_doubt job jobs key kind lane lanes last_attempts last_event last_failure last_probe
     last_success last_used log_in log_out logs_in_by made made_every manifest meaning method name needs_a_person
-    nothing_is_late oldest overview owner parent password password_again payload personal_data pick process progress
-    provider providers reason received release requests resolved restored result resume retrying revoke role rotate schema
+    nothing_is_late oldest overview owner parent password password_again payload personal_data pick process product progress
+    provider providers reason received release reopen requests resolved restarts restored result resume retrying revoke role rotate schema
     scheme search secret sent sent_to settings show_all signature since size skip source sources state step steps
     subscription subscriptions succeeded tenant tenants test the_others there_is_no this_month title today took
-    unhealthy_since until user_name users valid_until value verify version waited waited_before waiting webhook what
+    unhealthy_since until used_by user_name users valid_until value verify version waited waited_before waiting webhook what
     what_it_means who who_changed_it why withdraw yesterday;
 
     // Frame.
@@ -409,6 +409,17 @@ texts! {
     audit_broken: "Entries were changed, removed or added by somebody who writes the file.",
     audit_position: "The audit is a chain of entries; the newest is",
     audit_verify: "Each entry holds the hash of the one before it. This checks the whole chain:",
+
+    // Databases of others.
+    databases_about: "Databases of others that sources read and subscriptions write into, such as an ERP's own. They stand in the file of settings.",
+    no_databases: "The settings name no database.",
+    no_databases_help: "Add [databases.NAME] to the file of settings, and restart the service.",
+    nobody: "nothing",
+    not_usable: "it cannot be used as it is; the lines below say why.",
+    test_database_about: "Connects, and looks at encryption, durability, letters and rights. Nothing is changed there.",
+    reopen_about: "After a restore of this box: rows that were read since then are read again. What is known is not stored again.",
+    release_rows: "Give back rows",
+    release_rows_about: "Only for a box that is gone for good: other boxes take the rows that it has claimed.",
 
     // Settings and backups.
     you: "You are",

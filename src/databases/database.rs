@@ -152,16 +152,6 @@ impl Database {
         state
     }
 
-    /// Notes that something uses it, such as `source shop`.
-    pub fn used_by(&self, user: &str) {
-        self.state.lock().users.insert(user.to_owned());
-    }
-
-    /// Notes that something uses it no more.
-    pub fn left_by(&self, user: &str) {
-        self.state.lock().users.remove(user);
-    }
-
     /// What follows from an error of this database.
     pub fn judge(&self, error: &Error) -> Failure {
         judge(self.product, error)
@@ -170,11 +160,23 @@ impl Database {
     /// An idle connection, or a new one. While all are in use, waits as long as connecting may take.
     pub fn connection(self: &Arc<Self>) -> Result<Lease, Error> {
         let idle = self.slot()?;
-        let mut lease =
-            Lease { database: Arc::clone(self), helper: idle, is_open: false, is_fresh: false };
+        let mut lease = Lease {
+            database: Arc::clone(self),
+            helper: idle,
+            is_open: false,
+            is_fresh: false,
+            is_test: false,
+        };
         if lease.helper.is_none() {
             lease.connect()?;
         }
+        Ok(lease)
+    }
+
+    /// The same for a test, which tries what may be refused: such a refusal is not an error of the database.
+    pub fn connection_of_test(self: &Arc<Self>) -> Result<Lease, Error> {
+        let mut lease = self.connection()?;
+        lease.is_test = true;
         Ok(lease)
     }
 
@@ -234,7 +236,7 @@ impl Database {
     }
 
     /// Notes what a call led to.
-    fn note<T>(&self, done: &Result<T, Error>) {
+    fn note<T>(&self, done: &Result<T, Error>, is_test: bool) {
         let now = self.machine.clock.now();
         let Err(error) = done else {
             self.state.lock().answered(now);
@@ -246,7 +248,8 @@ impl Database {
             // Our own limit says nothing about the database.
             Class::Away if matches!(error, Error::Lost(Lost::Busy { .. })) => {}
             Class::Away => state.went(now, &words),
-            Class::AuthHold | Class::SchemaHold => state.complained(now, &words),
+            Class::AuthHold | Class::SchemaHold if !is_test => state.complained(now, &words),
+            Class::AuthHold | Class::SchemaHold => state.answered(now),
             Class::Again | Class::Refused | Class::Unknown => state.answered(now),
         }
     }
@@ -261,6 +264,8 @@ pub struct Lease {
     is_open: bool,
     /// Whether it was connected for this lease.
     is_fresh: bool,
+    /// Whether a refusal was to be expected.
+    is_test: bool,
 }
 
 impl Lease {
@@ -280,7 +285,7 @@ impl Lease {
     fn call<T>(&mut self, what: impl FnOnce(&mut Helper) -> Result<T, Error>) -> Result<T, Error> {
         let Some(helper) = &mut self.helper else { return Err(Lost::Ended.into()) };
         let done = what(helper);
-        self.database.note(&done);
+        self.database.note(&done, self.is_test);
         let is_away = |error: &Error| self.database.judge(error).class == Class::Away;
         if done.as_ref().is_err_and(is_away) {
             self.end();
@@ -296,6 +301,7 @@ impl Lease {
     }
 
     /// The id of the process, while there is one.
+    #[cfg(any(test, feature = "internals"))]
     pub fn process(&self) -> Option<u32> {
         self.helper.as_ref().and_then(Helper::id)
     }

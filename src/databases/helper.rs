@@ -98,6 +98,7 @@ impl Helper {
     }
 
     /// The id of its process, while there is one.
+    #[cfg(any(test, feature = "internals"))]
     pub fn id(&self) -> Option<u32> {
         self.dialogue.as_ref().map(Dialogue::id)
     }

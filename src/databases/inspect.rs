@@ -11,9 +11,18 @@ use crate::databases::product::Product;
 use crate::databases::store::{self, Needed};
 use crate::model::health::{Check, Level};
 
+/// Whether a subscription writes into the database, which needs the guard; sources do not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guard {
+    /// One does.
+    Needed,
+    /// None does.
+    NotNeeded,
+}
+
 /// What was found, in the order of a connection.
-pub fn checks(database: &Arc<Database>) -> Vec<Check> {
-    let mut connection = match database.connection() {
+pub fn checks(database: &Arc<Database>, needed: Guard) -> Vec<Check> {
+    let mut connection = match database.connection_of_test() {
         Ok(connection) => connection,
         Err(error) => return vec![unreachable_database(database, &error)],
     };
@@ -21,7 +30,8 @@ pub fn checks(database: &Arc<Database>) -> Vec<Check> {
     match facts(&mut connection, database) {
         Ok(facts) => {
             checks.extend(facts.checks(database));
-            checks.push(guard(&mut connection, database, &facts.user));
+            let found = guard(&mut connection, database, &facts.user);
+            checks.push(if needed == Guard::Needed { found } else { for_later(found) });
         }
         Err(error) => checks.push(fail("connection", database.judge(&error).words)),
     }
@@ -152,10 +162,20 @@ fn known_letters(found: &str) -> Check {
     check("letters", Level::Ok, json!(found), found)
 }
 
-/// Whether the user may use the guard, which subscriptions need and sources do not.
+/// What the guard would lack, while nobody needs it.
+fn for_later(found: Check) -> Check {
+    if found.level == Level::Ok {
+        return found;
+    }
+    let detail = format!("not needed, as no subscription writes here. For one: {}", found.detail);
+    check("guard", Level::Ok, found.value, detail)
+}
+
+/// Whether the user may use the guard.
 fn guard(connection: &mut Lease, database: &Database, user: &str) -> Check {
+    let product = database.product();
     let mut missing = Vec::new();
-    for Needed { statement, grant } in store::needed_for_guard(database.product()) {
+    for Needed { statement, grant } in store::needed_for_guard(product) {
         let tried = connection
             .begin()
             .and_then(|()| connection.run(&statement))
@@ -167,27 +187,18 @@ fn guard(connection: &mut Lease, database: &Database, user: &str) -> Check {
         match class {
             Class::AuthHold => missing.push(grant),
             Class::SchemaHold => {
-                let ddl = format!(
-                    "{words}; subscriptions need it, sources do not: oncebox database ddl {}",
-                    database.product()
-                );
-                return check("guard", Level::Warn, json!(false), ddl);
+                return fail("guard", format!("{words}; run: oncebox database ddl {product}"));
             }
             _ => return fail("guard", words),
         }
     }
     if missing.is_empty() {
-        return check(
-            "guard",
-            Level::Ok,
-            json!(true),
-            "processed_events is there, and the user may use it",
-        );
+        let detail = "processed_events is there, and the user may use it";
+        return check("guard", Level::Ok, json!(true), detail);
     }
     let grant = format!("GRANT {} ON processed_events TO {user};", missing.join(", "));
     let detail = format!(
-        "the user may not use processed_events. If it is not there yet: oncebox database ddl {}. Else run: {grant}",
-        database.product()
+        "the user may not use processed_events. If it is not there yet: oncebox database ddl {product}. Else run: {grant}"
     );
     check("guard", Level::Fail, json!(grant), detail)
 }

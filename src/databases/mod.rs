@@ -4,11 +4,6 @@
 //! repository), in a process of its own for each connection: [`helper`]. Not here: what is read from a database or written into
 //! it, and the SQL for that.
 
-#![cfg_attr(
-    not(feature = "internals"),
-    allow(dead_code, reason = "the sources and targets that use the rest of it come next")
-)]
-
 pub mod connection;
 pub mod connection_string;
 pub mod database;

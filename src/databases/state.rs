@@ -1,7 +1,5 @@
 //! How a database is: whether it answers, since when not and why, and what was started for it.
 
-use std::collections::BTreeSet;
-
 use serde::Serialize;
 
 use crate::base::clock::Timestamp;
@@ -32,8 +30,6 @@ pub struct State {
     pub restarts: u64,
     /// How many connections are in use.
     pub in_use: usize,
-    /// What uses it, such as `source shop`.
-    pub users: BTreeSet<String>,
 }
 
 /// An error and its time.
@@ -48,14 +44,7 @@ pub struct LastError {
 impl State {
     /// The state of a database that was not asked yet.
     pub fn new(now: Timestamp) -> Self {
-        Self {
-            standing: Standing::Unknown,
-            since: now,
-            last_error: None,
-            restarts: 0,
-            in_use: 0,
-            users: BTreeSet::new(),
-        }
+        Self { standing: Standing::Unknown, since: now, last_error: None, restarts: 0, in_use: 0 }
     }
 
     /// It answered.

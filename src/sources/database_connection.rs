@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use crate::databases::database::{Database, Databases, Lease};
 use crate::databases::product::Product;
-use crate::sources::NewSource;
 use crate::sources::database_settings::DatabaseSettings;
 use crate::sources::shared::SourceError;
 use crate::sources::tables::trouble;
@@ -41,31 +40,4 @@ pub(super) fn take(
     let product = database.product();
     let lease = database.connection().map_err(|error| trouble::of(product, &error))?;
     Ok(Connected { product, lease })
-}
-
-/// Notes that a source uses a database, for as long as this exists.
-#[derive(Debug)]
-pub(super) struct Use {
-    database: Arc<Database>,
-    by: String,
-}
-
-impl Use {
-    /// Notes it; `None` if there is no such database.
-    pub(super) fn of(
-        databases: &Databases,
-        source: &NewSource,
-        settings: &DatabaseSettings,
-    ) -> Option<Self> {
-        let database = Arc::clone(find(databases, &source.tenant, settings).ok()?);
-        let by = format!("source {}/{}", source.tenant, source.name);
-        database.used_by(&by);
-        Some(Self { database, by })
-    }
-}
-
-impl Drop for Use {
-    fn drop(&mut self) {
-        self.database.left_by(&self.by);
-    }
 }

@@ -9,7 +9,7 @@ use crate::base::budget::Share;
 use crate::databases::database::Lease;
 use crate::databases::frame::MOST_ROWS_BYTES;
 use crate::sources::Source;
-use crate::sources::database_connection::{Connected, Use, take};
+use crate::sources::database_connection::{Connected, take};
 use crate::sources::database_settings::{DatabaseSettings, Mode};
 use crate::sources::database_stall::Stall;
 use crate::sources::database_state::{Asked, DatabaseState, Position};
@@ -39,7 +39,6 @@ const COUNT_EVERY: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(super) struct DatabaseReader {
     table: Option<RemoteTable>,
-    in_use: Option<Use>,
     /// Rows that are stored and not marked yet.
     unmarked: Vec<i64>,
     /// The highest id whose mark was taken back, while a person's wish is carried out.
@@ -93,9 +92,6 @@ impl DatabaseReader {
         source: &Source,
         settings: &DatabaseSettings,
     ) -> Outcome<Turn> {
-        if self.table.is_none() {
-            self.in_use = Use::of(&shared.databases, &source.new, settings);
-        }
         let Connected { product, mut lease } =
             take(&shared.databases, &source.new.tenant, settings)?;
         let learned = self.table.take();

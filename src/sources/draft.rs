@@ -9,6 +9,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::base::clock::Timestamp;
+use crate::databases::frame::MOST_VALUE_LETTERS;
 use crate::model::event::{self, Binding, EventOrder, FieldError, NewEvent};
 use crate::model::json;
 use crate::model::sealed::Sealed;
@@ -188,16 +189,19 @@ impl Draft {
     }
 
     fn payload(&self, facts: &RowContext<'_>, content_type: &str) -> Result<Vec<u8>, FieldError> {
-        let too_large = |bytes: String| {
-            let most = facts.payload_bytes_max;
+        let too_large = |bytes: u64, most: usize| {
             wrong(Field::Payload, format!("has {bytes} bytes; at most {most} are accepted"))
         };
         if let Some(Cell::TooLarge(bytes)) = self.get(Field::Payload) {
-            return Err(too_large(bytes.to_string()));
+            // What is within the settings was too large for a connection to a database.
+            let is_accepted = usize::try_from(*bytes).is_ok_and(|n| n <= facts.payload_bytes_max);
+            let most = if is_accepted { MOST_VALUE_LETTERS } else { facts.payload_bytes_max };
+            return Err(too_large(*bytes, most));
         }
         let payload = self.raw_payload().ok_or_else(|| wrong(Field::Payload, "is missing"))?;
         if payload.len() > facts.payload_bytes_max {
-            return Err(too_large(payload.len().to_string()));
+            let bytes = u64::try_from(payload.len()).unwrap_or(u64::MAX);
+            return Err(too_large(bytes, facts.payload_bytes_max));
         }
         if content_type.contains("json") {
             if !json::is_shallow(&payload) {

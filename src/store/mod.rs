@@ -14,6 +14,7 @@ mod contention;
 pub mod credential_rotations;
 pub mod credential_uses;
 pub mod credentials;
+pub mod database_users;
 pub mod deliveries;
 pub mod delivery_lists;
 pub mod error;

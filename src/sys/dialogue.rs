@@ -56,6 +56,7 @@ impl Dialogue {
     }
 
     /// The id of its process.
+    #[cfg(any(test, feature = "internals"))]
     pub fn id(&self) -> u32 {
         self.child.id()
     }

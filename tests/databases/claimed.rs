@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::erp::{add, erps, stored, until_stored, write_beside};
+use crate::erp::{add, erps, oncebox, stored, until_stored, write_beside};
 use crate::process::prelude::*;
 
 /// A box of this name beside the first one.
@@ -58,8 +58,7 @@ fn the_claims_of_a_box_that_is_gone_wait_until_a_person_gives_them_back() {
         erp.facts(10..12);
         until_stored(home.path(), 8);
         assert_eq!(stored(home.path()).len(), 8, "claims of another box are left alone");
-        let body = json!({ "box": "gone" });
-        process.call("POST", "/v1/sources/erp/release", &body).is(200);
+        oncebox(home.path(), &["source", "release", "erp", "--box", "gone", "--yes"]);
         until_stored(home.path(), 12);
         until("all is marked", || erp.unmarked() == "0");
         assert_eq!(erp.run("SELECT count(*) FROM outbox WHERE taken_by = 'north'"), "12");

@@ -138,8 +138,7 @@ fn a_source_stops_after_a_restore_of_the_box_until_it_is_reopened() {
         thread::sleep(ms(1_000));
         assert_eq!(stored(home.path()).len(), 40, "nothing is read");
         let since = Timestamp::from(std::time::SystemTime::now()).minus(secs(60));
-        let body = json!({ "since": since });
-        process.call("POST", "/v1/sources/erp/reopen", &body).is(200);
+        oncebox(home.path(), &["source", "reopen", "erp", "--since", &since.to_string()]);
         until_stored(home.path(), 110);
         until("all is marked", || erp.unmarked() == "0");
         are_stored_once(home.path(), &(0..110).map(|n| n.to_string()).collect());

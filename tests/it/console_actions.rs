@@ -1,5 +1,6 @@
 //! Acting in the console: for each action of its table, who is refused, and that a form is carried out once.
 
+use oncebox::config::databases::DatabaseAt;
 use oncebox::console::actions;
 use oncebox::model::in_doubt::Window;
 use oncebox::model::token::Role;
@@ -32,7 +33,14 @@ struct Case {
 
 impl World {
     fn new() -> Self {
-        let rig = Rig::new();
+        // It does not answer.
+        let away = DatabaseAt {
+            driver: Some("PostgreSQL Unicode".to_owned()),
+            program: Some("/nowhere/oncebox-odbc".into()),
+            tenants: vec!["default".to_owned()],
+            ..DatabaseAt::default()
+        };
+        let rig = Rig::with(|settings| drop(settings.databases.all.insert("erp".to_owned(), away)));
         for (name, role) in [("anna", "admin"), ("otto", "operate"), ("rita", "read")] {
             rig.user(name, role);
         }
@@ -242,6 +250,18 @@ impl World {
 
     /// A source that reads a file of its own.
     fn source(&self, action: &str) -> (String, Vec<(&'static str, String)>) {
+        if let "reopen-source" | "release-source" = action {
+            let settings = json!({ "database": "erp", "mode": "claim" });
+            self.post(
+                "/v1/sources",
+                &json!({ "name": action, "kind": "database", "settings": settings }),
+            );
+            let value = match action {
+                "reopen-source" => ("since", "2026-01-31T12:00:00Z".to_owned()),
+                _ => ("box", "north".to_owned()),
+            };
+            return (format!("/console/sources/{action}"), vec![value]);
+        }
         let path = self.rig.home().join(format!("{action}.db"));
         drop(file::new_outbox(&path));
         if action == "create-source" {
@@ -361,6 +381,7 @@ impl World {
                 let made = self.post("/v1/tokens", &json!({ "name": action, "role": "read" }));
                 ("/tokens", vec![("id", text(&made, "id"))])
             }
+            "test-database" => ("/databases", vec![]),
             "create-tenant" => {
                 let pii = ("pii", "allow".to_owned());
                 ("/tenants", vec![name, pii])

@@ -1,5 +1,7 @@
 //! The pages of settings, users, sessions, tokens and backups.
 
+use oncebox::config::databases::DatabaseAt;
+
 use crate::console_rig::{Browser, asking, form, links};
 use crate::restoring::{back_up, restore};
 use crate::rig::prelude::*;
@@ -72,7 +74,7 @@ fn everybody_ends_the_own_sessions_and_changes_the_own_password() {
     let page = browser.get("/console/settings/my-sessions");
     assert!(page.contains("anna") && !page.contains("bela"), "{page}");
     assert_eq!(page.matches("/console/act/end-own-session").count(), 2);
-    for tab in ["users", "sessions", "tokens", "in-force", "backups"] {
+    for tab in ["users", "sessions", "tokens", "in-force", "databases", "backups"] {
         let path = format!("/console/settings/{tab}");
         assert!(!page.contains(&format!("\"{path}\"")), "{path}");
         assert_eq!(browser.send("GET", &path, b"").status, 403, "{path}");
@@ -143,4 +145,32 @@ fn what_is_in_doubt_after_a_restore_is_decided_by_form() {
     let page = browser.act("/console/settings", "end-in-doubt", &[]);
     assert!(!page.contains(path) && page.contains("Stop holding new events: done"), "{page}");
     assert!(rig.get("/v1/in-doubt")["until"].is_null());
+}
+
+#[test]
+fn databases_of_others_are_listed_with_what_uses_them_and_tested_by_a_button() {
+    let rig = Rig::new();
+    let browser = Browser::named(&rig, "anna", "admin");
+    assert!(browser.get("/console/settings/databases").contains("The settings name no database."));
+    let away = DatabaseAt {
+        driver: Some("PostgreSQL Unicode".to_owned()),
+        program: Some("/nowhere/oncebox-odbc".into()),
+        tenants: vec!["default".to_owned()],
+        ..DatabaseAt::default()
+    };
+    let rig = Rig::with(|settings| drop(settings.databases.all.insert("erp".to_owned(), away)));
+    let target =
+        json!({ "name": "stock", "url": "database:erp", "template": { "inbox": "inbox" } });
+    rig.post("/v1/subscriptions", &target).is(201);
+    let browser = Browser::named(&rig, "anna", "admin");
+    let page = browser.get("/console/settings/databases");
+    for part in ["erp", "postgresql", "subscription default/stock", "0 / 2"] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    let test = form(&page, "/console/act/test-database").unwrap();
+    let tested = browser.submit(&test, &[]).is(200).text();
+    assert!(tested.contains("Test: it cannot be used as it is"), "{tested}");
+    assert!(tested.contains("/nowhere/oncebox-odbc"), "the reason: {tested}");
+    let page = browser.get("/console/settings/databases");
+    assert!(page.contains("away") && page.contains("/nowhere/oncebox-odbc"), "{page}");
 }

@@ -4,15 +4,35 @@
 use crate::cli::doctor::{Finding, Installation};
 use crate::cli::prelude::*;
 use crate::databases::database::{Databases, Machine};
-use crate::databases::inspect;
+use crate::databases::inspect::{self, Guard};
 use crate::model::health::{Check, Level, worst};
+use crate::store::database_users::{self, DatabaseUser, UserKind};
+use crate::store::pool;
+use crate::store::tx::ReadTx;
 
 pub(super) fn look(here: &Installation) -> Vec<Finding> {
     let databases = Databases::of(&here.settings.databases.all, &Machine::ours(&here.clock));
     databases
         .all()
-        .map(|database| summary(database.name(), &inspect::checks(database)).into())
+        .map(|database| {
+            let checks = inspect::checks(database, guard(here, database.name()));
+            summary(database.name(), &checks).into()
+        })
         .collect()
+}
+
+/// Whether the file has a subscription that writes into the database. A file that is not there or cannot be read has none: another
+/// check says so.
+fn guard(here: &Installation, name: &str) -> Guard {
+    let users = pool::open_reader(&here.database())
+        .map_err(Into::into)
+        .and_then(|conn| database_users::of(&ReadTx::new(&conn), name));
+    let is_writer = |user: &DatabaseUser| user.kind == UserKind::Subscription;
+    if users.is_ok_and(|users| users.iter().any(is_writer)) {
+        Guard::Needed
+    } else {
+        Guard::NotNeeded
+    }
 }
 
 /// The checks of a database in one line: each failed one with its next step, or "nothing to do".

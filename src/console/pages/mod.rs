@@ -3,6 +3,7 @@
 mod access;
 mod alerts;
 mod audit;
+mod databases;
 mod dead_letters;
 mod event;
 mod events;
@@ -68,6 +69,7 @@ pub(super) static PAGES: &[Page] = &[
     Page::new("/console/settings/tokens", Admin, access::tokens).menu(|t| t.tokens).still(),
     Page::new("/console/settings/tenants", Box, access::tenants).menu(|t| t.tenants).still(),
     Page::new("/console/settings/in-force", Box, settings::in_force).menu(|t| t.in_force).still(),
+    Page::new("/console/settings/databases", Box, databases::list).menu(|t| t.databases).still(),
     Page::new("/console/settings/backups", Box, settings::backups).menu(|t| t.backups).still(),
     Page::new("/console/settings/backups/{name}", Box, settings::backup).still(),
 ];

@@ -38,6 +38,8 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
             @if found.text("state") == "PAUSED" { (button(view, &actions::RESUME_SOURCE, &given)) }
             @else { (button(view, &actions::PAUSE_SOURCE, &given)) }
             @if found.text("kind") == "sqlite" { (button(view, &actions::RESET_SOURCE, &given)) }
+            @if found.text("kind") == "database" { (button(view, &actions::REOPEN_SOURCE, &given)) }
+            @if found.field("settings").text("mode") == "claim" { (button(view, &actions::RELEASE_SOURCE, &given)) }
             @if view.may(Operate) { a.button href={ "/console/sources/" (segment(name)) "?test=now" } { (t.test) } }
             (button(view, &actions::CHANGE_SOURCE, &given))
             (button(view, &actions::DELETE_SOURCE, &given))
