@@ -117,7 +117,7 @@ impl Appliance {
             key: ring,
             auth,
             hasher,
-            flow: stages(&flow, shared, (rotation, backups), &workers),
+            flow: stages(&flow, shared, rotation, backups, &workers),
             budget,
             settings,
         });
@@ -400,7 +400,8 @@ fn workers(
 fn stages(
     flow: &Pipeline,
     shared: Shared,
-    (rotation, backups): (Rotation, Backups),
+    rotation: Rotation,
+    backups: Backups,
     (jobs, mover): &(Runner, Mover),
 ) -> Stages {
     Stages {

@@ -5,12 +5,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use clap::{ArgGroup, Command};
-
 use crate::cli::ddl::{self, Ddl};
 use crate::cli::input::{is_packaged, object};
 use crate::cli::prelude::*;
-use crate::cli::verb::offline;
+use crate::cli::verb::{offline, one_of};
 
 const TABLE: &str = r#"
 source  Sources that events are read from: an ERP's database or its file, a folder
@@ -69,11 +67,6 @@ pub(super) const COMMANDS: Commands = Commands::new(
         own("reset", reset).more(|command| one_of(command, &["cursor", "from-start", "from-now"])),
     ],
 );
-
-/// Exactly one of these flags is given.
-fn one_of(command: Command, flags: &'static [&'static str]) -> Command {
-    command.group(ArgGroup::new("one").args(flags).required(true))
-}
 
 const SOURCES: Noun = Noun::new("/v1/sources", "Source", "sources", TABLE)
     .time("created_at")

@@ -7,6 +7,7 @@ use crate::cli::prelude::*;
 use crate::cli::probe::{self, print_trial};
 use crate::cli::remote::once;
 use crate::cli::show::instant;
+use crate::cli::verb::one_of;
 use crate::model::hold::HoldReason;
 
 const TABLE: &str = "
@@ -96,11 +97,8 @@ pub(super) const COMMANDS: Commands = Commands::new(
     &SUBSCRIPTIONS,
     TABLE,
     &[
-        own("create", create).more(|command| {
-            command.mut_arg("url", |url| {
-                url.required_unless_present_any(["pull", "folder", "database", "mail-to"])
-            })
-        }),
+        own("create", create)
+            .more(|command| one_of(command, &["url", "pull", "folder", "database", "mail-to"])),
         own("show|pause|resume", act),
         own("change", change),
         own("test", test),

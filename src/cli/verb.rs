@@ -16,7 +16,7 @@
 //!
 //! Not here: the rows and fields that are printed ([`super::noun`]).
 
-use clap::{ArgMatches, Args, Command, FromArgMatches};
+use clap::{ArgGroup, ArgMatches, Args, Command, FromArgMatches};
 use data_encoding::BASE64;
 use serde_json::{Map, Value};
 
@@ -58,6 +58,11 @@ enum Run {
 
 /// Prints the answer to a call.
 type Show = fn(&Call<'_>, &Remote, &Value) -> Done;
+
+/// Exactly one of these flags is given; an error names them all.
+pub(super) fn one_of(command: Command, flags: &'static [&'static str]) -> Command {
+    command.group(ArgGroup::new("one").args(flags).required(true))
+}
 
 /// A verb that calls the service.
 pub(super) const fn own(verbs: &'static str, run: fn(&Call<'_>, &Remote) -> Done) -> Own {

@@ -84,8 +84,9 @@ fn database_reference(page: &mut String, about: &str) {
     line(page, "\n## [databases.NAME]*\n");
     line(page, &format!("{about} The name is yours: a-z, 0-9 and -, up to 63.\n"));
     for key in DATABASE_KEYS {
-        let (name, says, about) = (key.name, key.says(), key.about);
-        line(page, &format!("- `{name}`* ({says}; default: {}): {about}", key.default));
+        let name = key.name;
+        let says = key.says();
+        line(page, &format!("- `{name}`* ({says}; default: {}): {}", key.default, key.about));
     }
 }
 
@@ -118,8 +119,12 @@ Oncebox reads the file of `--config` or `ONCEBOX_CONFIG`, else `./oncebox.toml`,
                 Some((says, _)) => says.to_owned(),
                 None => format!("`{}`", default_of(key)),
             };
-            let (name, says, about) = (key.name, key.says(), key.about);
-            line(&mut page, &format!("- `{name}`{mark} ({says}; default: {default}): {about}"));
+            let name = key.name;
+            let says = key.says();
+            line(
+                &mut page,
+                &format!("- `{name}`{mark} ({says}; default: {default}): {}", key.about),
+            );
         }
     }
     page.push_str(

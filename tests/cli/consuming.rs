@@ -305,6 +305,8 @@ fn what_cannot_be_consumed_is_said_with_the_way_out() {
     assert_eq!(delivery["counted_failures"], 0);
     let both = ["subscription", "create", "x", "--pull", "--url", "http://127.0.0.1:8069/"];
     assert_eq!(rig.run(&both).code, 2);
+    let without = rig.run(&["subscription", "create", "x"]);
+    without.ends(2, &["--url", "--pull", "--folder", "--database", "--mail-to"]);
 }
 
 /// Takes one request, answers 201, and tells what it was.
