@@ -37,7 +37,7 @@ impl Session {
 fn kills_beside_commits_out_of_order_lose_no_row_and_double_none() {
     for erp in erps("xid8") {
         let (home, mut process) = erp.read("xid8");
-        let (committed, last) = write_beside(&erp, 60, || {
+        let (committed, last) = write_beside(&erp, || {
             for n in 0..number("ONCEBOX_KILLS", 5) {
                 let before = stored(home.path()).len();
                 until("it reads", || {

@@ -16,6 +16,7 @@ mod claimed;
 mod effects;
 mod erp;
 mod failures;
+mod line;
 mod marked;
 mod pages;
 mod processes;

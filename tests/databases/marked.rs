@@ -9,7 +9,7 @@ use crate::process::prelude::*;
 fn kills_beside_four_writers_lose_no_row_and_double_none() {
     for erp in erps("mark") {
         let (home, mut process) = erp.read("mark");
-        let (committed, last) = write_beside(&erp, 60, || {
+        let (committed, last) = write_beside(&erp, || {
             for n in 0..number("ONCEBOX_KILLS", 5) {
                 let before = stored(home.path()).len();
                 until("it reads", || {
