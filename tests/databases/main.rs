@@ -19,6 +19,7 @@ mod failures;
 mod line;
 mod marked;
 mod pages;
+mod pooler;
 mod processes;
 #[path = "../rig/mod.rs"]
 mod rig;
