@@ -26,6 +26,7 @@ mod rig;
 #[path = "../guards/server.rs"]
 mod server;
 mod service;
+mod silence;
 mod site;
 mod transactions;
 
