@@ -18,6 +18,7 @@ mod erp;
 mod failures;
 mod line;
 mod marked;
+mod million;
 mod pages;
 mod pooler;
 mod processes;
