@@ -12,6 +12,7 @@
 )]
 
 mod by_transaction;
+mod chain;
 mod claimed;
 mod effects;
 mod erp;
