@@ -28,6 +28,20 @@ fn kills_beside_four_writers_lose_no_row_and_double_none() {
     }
 }
 
+/// As numbers, not as texts: 10 comes after 9.
+#[test]
+fn rows_come_in_the_order_of_their_ids() {
+    for erp in erps("mark") {
+        let all = 0..1_200;
+        erp.facts(all.clone());
+        let (home, process) = erp.read("mark");
+        until_stored(home.path(), all.len());
+        let names: Vec<String> = all.map(|n| n.to_string()).collect();
+        assert_eq!(stored(home.path()), names);
+        process.stop();
+    }
+}
+
 #[test]
 fn a_row_that_cannot_be_used_is_quarantined_with_its_reason_and_marked() {
     for erp in erps("mark") {
@@ -126,23 +140,24 @@ fn a_source_stops_after_a_restore_of_the_box_until_it_is_reopened() {
         let backup = home.path().join("backup.db");
         let backup = backup.to_str().unwrap();
         oncebox(home.path(), &["backup", backup]);
-        erp.facts(40..100);
-        until_stored(home.path(), 100);
+        // More than are marked in one transaction.
+        erp.facts(40..1_500);
+        until_stored(home.path(), 1_500);
         until("all is marked", || erp.unmarked() == "0");
         process.stop();
         oncebox(home.path(), &["restore", backup, "--force"]);
         let process = Process::start(home.path());
         let why = trouble(&process, "oncebox source reopen erp --since");
         assert!(why.contains("restored from a backup"), "{why}");
-        erp.facts(100..110);
+        erp.facts(1_500..1_510);
         thread::sleep(ms(1_000));
         assert_eq!(stored(home.path()).len(), 40, "nothing is read");
         let since = Timestamp::from(std::time::SystemTime::now()).minus(secs(60));
         let body = json!({ "since": since });
         process.call("POST", "/v1/sources/erp/reopen", &body).is(200);
-        until_stored(home.path(), 110);
+        until_stored(home.path(), 1_510);
         until("all is marked", || erp.unmarked() == "0");
-        are_stored_once(home.path(), &(0..110).map(|n| n.to_string()).collect());
+        are_stored_once(home.path(), &(0..1_510).map(|n| n.to_string()).collect());
         process.stop();
     }
 }
