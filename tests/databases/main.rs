@@ -20,6 +20,7 @@ mod failures;
 mod line;
 mod marked;
 mod million;
+mod modest;
 mod pages;
 mod pooler;
 mod processes;
