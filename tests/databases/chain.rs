@@ -18,6 +18,8 @@ use crate::service::children;
 use crate::site::{program, words};
 
 const WRITERS: usize = 4;
+/// How long nothing may be booked, once nothing is killed any more.
+const PATIENCE: Duration = secs(120);
 
 /// What is killed.
 #[derive(Clone, Copy, Debug)]
@@ -120,6 +122,27 @@ impl Chain {
         self.finance.run("SELECT number FROM invoices").lines().map(str::to_owned).collect()
     }
 
+    /// Waits as long as more and more is booked; else says how the service is.
+    #[track_caller]
+    fn wait_until_booked(&self, invoices: usize) {
+        let mut booked = 0;
+        let mut grew_at = Instant::now();
+        while booked < invoices {
+            thread::sleep(ms(50));
+            let now = self.stock.run("SELECT count(*) FROM bookings").parse().unwrap();
+            if now > booked {
+                grew_at = Instant::now();
+            }
+            booked = now;
+            if grew_at.elapsed() > PATIENCE {
+                let process = self.process.as_ref().unwrap();
+                let shown = ["/v1/subscriptions/stock", "/v1/sources/erp", "/v1/databases"]
+                    .map(|path| process.call("GET", path, &Value::Null).text());
+                panic!("{booked} of {invoices} are booked: {}", shown.join("\n"));
+            }
+        }
+    }
+
     fn bookings(&self) -> Vec<String> {
         self.stock.run("SELECT invoice FROM bookings").lines().map(str::to_owned).collect()
     }
@@ -216,11 +239,7 @@ fn each_invoice_is_booked_once_while_everything_is_killed_and_cut() {
     });
     let all = chain.invoices();
     assert_eq!(all.len(), invoices);
-    let mut booked = 0;
-    while booked < invoices {
-        until(&format!("more is booked (seed {seed})"), || chain.bookings().len() > booked);
-        booked = chain.bookings().len();
-    }
+    chain.wait_until_booked(invoices);
     until("all is done", || states(chain.home.path()) == format!("completed {invoices}"));
     until("all is marked", || chain.finance.unmarked() == "0");
     let bookings = chain.bookings();

@@ -8,6 +8,9 @@ use crate::process::prelude::*;
 /// How often a silent line looks whether it may go on.
 const LOOK: Duration = ms(10);
 
+/// Of so many commits one is cut.
+const CUT_ONE_IN: u64 = 4;
+
 /// A line. It goes with the test's process.
 #[derive(Clone)]
 pub(crate) struct Line {
@@ -20,6 +23,7 @@ struct State {
     to: u16,
     /// How often it is cut at most.
     most: u64,
+    commits: AtomicU64,
     cuts: AtomicU64,
     connections: AtomicU64,
     kept: AtomicU64,
@@ -30,14 +34,15 @@ struct State {
 }
 
 impl Line {
-    /// A line that is cut at each third commit of a connection, so that something goes on in between, until it was cut so
-    /// often: each second time before the database gets the commit, else once it has answered, and its answer is lost.
+    /// A line that is cut at each fourth commit, so that something goes on in between, until it was cut so often: each
+    /// second time before the database gets the commit, else once it has answered, and its answer is lost.
     pub(crate) fn start(to: u16, most: u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let state = Arc::new(State {
             to,
             most,
+            commits: AtomicU64::new(0),
             cuts: AtomicU64::new(0),
             connections: AtomicU64::new(0),
             kept: AtomicU64::new(0),
@@ -115,13 +120,11 @@ impl State {
         let state = Arc::clone(&self);
         thread::spawn(move || state.pass_back(from, back, &lost, &tell));
         let mut buffer = vec![0; 1 << 16];
-        let mut commits = 0_u64;
         while let Ok(count @ 1..) = client.read(&mut buffer) {
             self.wait_while_silent();
             let said = &buffer[..count];
-            commits += u64::from(is_commit(said));
-            let cut = (is_commit(said) && commits.is_multiple_of(3)).then(|| self.next_cut());
-            let Some(n) = cut.flatten() else {
+            let cut = if is_commit(said) { self.next_cut() } else { None };
+            let Some(n) = cut else {
                 if server.write_all(said).is_err() {
                     break;
                 }
@@ -139,8 +142,12 @@ impl State {
         drop(server.shutdown(Shutdown::Both));
     }
 
-    /// The number of the next cut, while it is to be cut.
+    /// The number of the cut at this commit, if there is to be one.
     fn next_cut(&self) -> Option<u64> {
+        let commit = self.commits.fetch_add(1, Ordering::SeqCst) + 1;
+        if !commit.is_multiple_of(CUT_ONE_IN) {
+            return None;
+        }
         let more = |cuts: u64| (cuts < self.most).then_some(cuts + 1);
         self.cuts.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).ok()
     }
