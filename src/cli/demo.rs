@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 
 use crate::cli::prelude::*;
+use crate::demo::databases::{self, DatabasesOptions};
 use crate::demo::{self, Broken, Options, Topology};
 
 /// Number of invoices without `--invoices`.
 const INVOICES: u32 = 10_000;
 const LONG_INVOICES: u32 = 20_000;
+const DATABASES_INVOICES: u32 = 500;
 
 #[derive(Debug, Args)]
 pub(super) struct Demo {
@@ -19,7 +21,11 @@ pub(super) struct Demo {
     /// Put a topic of Kafka between Oncebox and Logistics, on a mock of a cluster
     #[arg(long, conflicts_with = "chain")]
     kafka: bool,
-    /// Invoices that Finance marks paid [default: 10000; with --chain or --kafka 20000]
+    /// Book invoices of an ERP on PostgreSQL in an ERP on MariaDB, on servers of the demo's own. Where this machine has no
+    /// such servers or drivers, it says which and ends
+    #[arg(long, conflicts_with_all = ["chain", "kafka", "report", "broken"])]
+    databases: bool,
+    /// Invoices that Finance marks paid [default: 10000; with --chain or --kafka 20000, with --databases 500]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     invoices: Option<u32>,
     /// Seed of the failing requests and of the kills [default: random]
@@ -47,7 +53,12 @@ enum Break {
 
 impl Demo {
     pub(super) fn run(&self, _shared: &Shared) -> Result<(), Failure> {
-        let Self { chain, kafka, invoices, seed, keep, report, broken } = self;
+        let Self { chain, kafka, databases, invoices, seed, keep, report, broken } = self;
+        if *databases {
+            let invoices = invoices.unwrap_or(DATABASES_INVOICES);
+            let options = DatabasesOptions { invoices, seed: *seed, keep: *keep };
+            return databases::run(options).map_err(Failure::failed);
+        }
         let (topology, usual) = match (chain, kafka) {
             (true, _) => (Topology::Chain, LONG_INVOICES),
             (_, true) => (Topology::Kafka, LONG_INVOICES),
