@@ -31,7 +31,7 @@ const POLL: Duration = Duration::from_millis(50);
 /// How often the progress is printed.
 const SAY_EVERY: Duration = Duration::from_secs(3);
 /// How long nothing may be booked, once nothing is killed any more.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// What a run is given.
 pub(super) struct Course<'a> {

@@ -58,19 +58,16 @@ impl Erp {
 
 /// One transaction. Over a new connection it first looks whether an earlier one was committed after all.
 fn write_one(start: &Start, open: &mut Option<Helper>, invoice: &str) -> Result<(), Error> {
-    let connection = match open {
-        Some(connection) => connection,
-        None => {
-            let connection = open.insert(Helper::connect(start)?);
-            connection.begin()?;
-            let is_there = !connection.rows(&store::find(invoice), 1)?.is_empty();
-            connection.roll_back()?;
-            if is_there {
-                return Ok(());
-            }
-            connection
+    if open.is_none() {
+        let connection = open.insert(Helper::connect(start)?);
+        connection.begin()?;
+        let is_there = !connection.rows(&store::find(invoice), 1)?.is_empty();
+        connection.roll_back()?;
+        if is_there {
+            return Ok(());
         }
-    };
+    }
+    let Some(connection) = open else { return Ok(()) };
     connection.begin()?;
     connection.run(&store::write(invoice))?;
     connection.commit()

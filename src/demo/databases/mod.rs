@@ -1,5 +1,5 @@
 //! `oncebox demo --databases`: an ERP on PostgreSQL writes invoices, Oncebox reads its outbox and books each of them in an
-//! ERP on MariaDB, and all of them are killed again and again. Then the tables of both ERPs are compared.
+//! ERP on `MariaDB`, and all of them are killed again and again. Then the tables of both ERPs are compared.
 //!
 //! Read [`run`] first, then `course` (one run), `servers` (the two databases) and `erp` (the program that writes).
 

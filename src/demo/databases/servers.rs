@@ -13,7 +13,7 @@ use crate::demo::site::Error;
 use crate::sys::user;
 
 /// How long a server may take until it answers, and to stop.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(50);
 /// Characters of a log that are shown.
 const MAX_LOG_BYTES: usize = 1_500;
@@ -99,7 +99,7 @@ impl Server {
         server.started("")
     }
 
-    /// A MariaDB in a new directory, with an empty database `demo`.
+    /// A `MariaDB` in a new directory, with an empty database `demo`.
     pub(super) fn mariadb(
         machine: &Machine,
         dir: &Path,

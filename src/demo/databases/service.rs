@@ -51,11 +51,12 @@ impl Service {
     ) -> Result<Self, Error> {
         let secret = dir.join("erp.password");
         write_secret(&secret, password)?;
-        let program = &machine.odbc;
+        let program = machine.odbc.display().to_string();
+        let password_file = secret.display().to_string();
         let section = |name: &str, driver: &str, port: u16, database: &str| {
             format!(
                 "[databases.{name}]\ndriver = {driver:?}\nserver = \"127.0.0.1\"\nport = {port}\ndatabase = \"{database}\"\n\
-                 user = \"oncebox\"\npassword_file = {secret:?}\ntls = false\nprogram = {program:?}\n"
+                 user = \"oncebox\"\npassword_file = {password_file:?}\ntls = false\nprogram = {program:?}\n"
             )
         };
         let settings = format!(
