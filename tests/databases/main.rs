@@ -25,6 +25,8 @@ mod rig;
 mod server;
 mod service;
 mod site;
+mod stock;
+mod terms;
 mod transactions;
 
 use rig::process;
