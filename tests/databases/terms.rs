@@ -7,7 +7,8 @@ use crate::process::prelude::*;
 use crate::stock::{pieces, publish, said, set_up, states, taking};
 
 /// Notes which event came, of which article. The fifth of an article is refused until that is mended.
-const NOTE: &str = "INSERT INTO arrivals (article, n) VALUES (:aggregate_id, CAST(:payload AS DECIMAL));";
+const NOTE: &str =
+    "INSERT INTO arrivals (article, n) VALUES (:aggregate_id, CAST(:payload AS DECIMAL));";
 
 /// The table of [`NOTE`].
 fn arrivals(erp: &Erp) {
@@ -26,7 +27,8 @@ fn arrivals(erp: &Erp) {
 
 /// The numbers that came, in their order: all, or those of one article.
 fn came(erp: &Erp, article: &str) -> Vec<u32> {
-    let rows = erp.run(&format!("SELECT n FROM arrivals WHERE article LIKE '{article}' ORDER BY id"));
+    let rows =
+        erp.run(&format!("SELECT n FROM arrivals WHERE article LIKE '{article}' ORDER BY id"));
     rows.lines().map(|n| n.parse().unwrap()).collect()
 }
 
@@ -70,10 +72,18 @@ fn events_of_a_lane_come_one_after_another_also_past_an_error() {
                 );
             }
             process.call("POST", "/v1/subscriptions/notes/resume", &Value::Null).is(200);
-            let stopped = if goes_on { "completed 8, dead_letter 1, pending 3" } else { "completed 4, dead_letter 1, pending 7" };
+            let stopped = if goes_on {
+                "completed 8, dead_letter 1, pending 3"
+            } else {
+                "completed 4, dead_letter 1, pending 7"
+            };
             until("the first lane is stopped", || states(home.path()) == stopped);
             assert_eq!(came(&erp, "a"), [0, 2], "{ordering}");
-            assert_eq!(came(&erp, "b"), if goes_on { odd.as_slice() } else { &[1, 3] }, "{ordering}");
+            assert_eq!(
+                came(&erp, "b"),
+                if goes_on { odd.as_slice() } else { &[1, 3] },
+                "{ordering}"
+            );
             erp.run("ALTER TABLE arrivals DROP CONSTRAINT not_four");
             process.call("POST", "/v1/deliveries/dlv_5/retry", &Value::Null).is(200);
             until("all is done", || states(home.path()) == "completed 12");
@@ -103,7 +113,9 @@ fn an_effect_waits_for_its_confirmation_and_a_failed_one_repeats_no_effect() {
             process.call("POST", &format!("/v1/deliveries/{delivery}/confirm"), body).is(200);
         };
         confirm("dlv_1", &json!({ "result": "failed", "reason": "not booked" }));
-        until("it waits again", || said(home.path()).len() == 2 && states(home.path()) == "pending 1, waiting 1");
+        until("it waits again", || {
+            said(home.path()).len() == 2 && states(home.path()) == "pending 1, waiting 1"
+        });
         assert_eq!(said(home.path())[1], "success: already done");
         assert_eq!(pieces(&erp, "a"), 999);
         confirm("dlv_1", &json!({ "result": "ok" }));
@@ -233,8 +245,7 @@ fn a_webhook_that_comes_twice_takes_effect_once() {
         let home = tempfile::tempdir().unwrap();
         erp.settings(home.path(), "");
         let process = Process::start(home.path());
-        let provider =
-            json!({ "name": "shop", "scheme": { "kind": "github" }, "pii": "allow", "secret": SECRET });
+        let provider = json!({ "name": "shop", "scheme": { "kind": "github" }, "pii": "allow", "secret": SECRET });
         process.post("/v1/providers", &provider);
         let source = ["--source", "provider:shop", "--database", "erp", "--inbox", "oncebox_inbox"];
         oncebox(home.path(), &[["subscription", "create", "in"].as_slice(), &source].concat());
@@ -247,11 +258,16 @@ fn a_webhook_that_comes_twice_takes_effect_once() {
                 ("X-GitHub-Event", "push"),
                 ("Content-Type", "application/json"),
             ];
-            http::send(process.address, "POST", "/in/shop", &fields, body.as_bytes()).unwrap().is(200);
+            http::send(process.address, "POST", "/in/shop", &fields, body.as_bytes())
+                .unwrap()
+                .is(200);
         };
         ["1", "2", "1", "3"].into_iter().for_each(send);
         until("all is done", || states(home.path()) == "completed 3");
-        assert_eq!(erp.run("SELECT payload FROM oncebox_inbox ORDER BY payload"), "{\"order\":\"1\"}\n{\"order\":\"2\"}\n{\"order\":\"3\"}");
+        assert_eq!(
+            erp.run("SELECT payload FROM oncebox_inbox ORDER BY payload"),
+            "{\"order\":\"1\"}\n{\"order\":\"2\"}\n{\"order\":\"3\"}"
+        );
         let ids = file::lines(
             &file::open(&home.path().join("data/oncebox.db")),
             "SELECT id FROM webhook_events ORDER BY seq LIMIT 1",
