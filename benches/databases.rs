@@ -67,7 +67,7 @@ fn publishing(server: &Server, event_type: &str, rate: u32, span: Duration) -> L
 fn source(report: &mut Report, options: Options, erp: &Erp) {
     let rows = options.pick(5_000, 20_000);
     let server = erp.serve();
-    server.subscribe("bench", "http://127.0.0.1:9/", "outbox", "bench.event");
+    server.subscribe("bench", "http://127.0.0.1:40009/", "outbox", "bench.event");
     server.pause("bench");
     add_source(&server);
     let mut connection = erp.connect();
@@ -76,8 +76,7 @@ fn source(report: &mut Report, options: Options, erp: &Erp) {
         erp.fill(rows);
         let bare = erp.bare_read(&mut connection);
         erp.fill(rows);
-        let took = catch_up(&server, rows);
-        pairs.add(f64::from(rows) / took.as_secs_f64(), bare);
+        pairs.add(catch_up(erp, &server, rows), bare);
     }
     pairs.report(report, format!("{}: source, mark", erp.product()), "bare reader");
 }
@@ -151,8 +150,8 @@ fn beside(report: &mut Report, options: Options, erp: &Erp) {
     erp.fill(rows);
     let load = publishing(&server, "other.event", 100, Duration::from_secs(options.pick(2, 5)));
     let alone = load.run();
-    let caught_up = std::thread::scope(|scope| {
-        let catching = scope.spawn(|| catch_up(&server, rows));
+    let rate = std::thread::scope(|scope| {
+        let catching = scope.spawn(|| catch_up(erp, &server, rows));
         while stored(&server) == 0 {
             rest(Duration::from_millis(1));
         }
@@ -168,9 +167,7 @@ fn beside(report: &mut Report, options: Options, erp: &Erp) {
     let product = erp.product();
     report.line(format!("{product}: accepted at 100/s alone, p50"), alone.p50_us / 1e3, "ms");
     report.line(format!("{product}: accepted at 100/s alone, p99"), alone.p99_us / 1e3, "ms");
-    let rate = f64::from(rows) / caught_up.as_secs_f64();
     report.line(format!("{product}: source beside them"), rate, "/s");
-    assert_eq!(erp.unmarked(), 0, "all rows are marked");
 }
 
 fn main() {

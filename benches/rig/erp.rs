@@ -282,18 +282,27 @@ pub(crate) fn stored(server: &Server) -> u64 {
     source["event_count"].as_u64().unwrap()
 }
 
-/// Lets the source read until it has stored so many more events; how long that took.
-pub(crate) fn catch_up(server: &Server, rows: u32) -> Duration {
-    let wanted = stored(server) + u64::from(rows);
-    let begun = Instant::now();
+/// Lets the source read so many more rows. Rows a second, counted from its first transaction on.
+pub(crate) fn catch_up(erp: &Erp, server: &Server, rows: u32) -> f64 {
+    let before = stored(server);
+    let wanted = before + u64::from(rows);
     server.ask("POST", "/v1/sources/erp/resume", &Value::Null);
-    while stored(server) < wanted {
-        assert!(begun.elapsed() < Duration::from_mins(5), "the source does not read");
+    let asked = Instant::now();
+    let wait = |until: u64| loop {
+        let now = stored(server);
+        if now >= until {
+            return (now, Instant::now());
+        }
+        assert!(asked.elapsed() < Duration::from_mins(5), "the source does not read");
+        rest(Duration::from_millis(5));
+    };
+    let (first, begun) = wait(before + 1);
+    let (last, ended) = wait(wanted);
+    while erp.unmarked() > 0 {
         rest(Duration::from_millis(5));
     }
-    let took = begun.elapsed();
     server.ask("POST", "/v1/sources/erp/pause", &Value::Null);
-    took
+    (last - first) as f64 / (ended - begun).as_secs_f64()
 }
 
 fn printed(arguments: &[&str]) -> String {
