@@ -114,9 +114,12 @@ fn an_effect_waits_for_its_confirmation_and_a_failed_one_repeats_no_effect() {
         };
         confirm("dlv_1", &json!({ "result": "failed", "reason": "not booked" }));
         until("it waits again", || {
-            said(home.path()).len() == 2 && states(home.path()) == "pending 1, waiting 1"
+            said(home.path()).len() == 3 && states(home.path()) == "pending 1, waiting 1"
         });
-        assert_eq!(said(home.path())[1], "success: already done");
+        assert_eq!(
+            said(home.path()),
+            ["success: 1 row", "transient: not booked", "success: already done"]
+        );
         assert_eq!(pieces(&erp, "a"), 999);
         confirm("dlv_1", &json!({ "result": "ok" }));
         until("the next one waits", || states(home.path()) == "completed 1, waiting 1");
@@ -196,7 +199,7 @@ fn a_box_that_is_restored_from_a_backup_repeats_no_effect() {
         let process = Process::start(home.path());
         assert_eq!(states(home.path()), "in_doubt 10");
         oncebox(home.path(), &["in-doubt", "end"]);
-        oncebox(home.path(), &["in-doubt", "release", "--all"]);
+        oncebox(home.path(), &["in-doubt", "release", "--all", "--yes"]);
         process.call("POST", "/v1/subscriptions/stock/resume", &Value::Null).is(200);
         (10..25).for_each(|n| publish(&process, n));
         until("all is done", || states(home.path()) == "completed 25");

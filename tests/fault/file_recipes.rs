@@ -38,7 +38,7 @@ impl Partner {
         }
         let config = format!(
             "ListenAddress 127.0.0.1\nPort {}\nHostKey {}\nPidFile none\nUsePAM {}\nStrictModes no\nPasswordAuthentication no\n\
-             AuthorizedKeysFile {}\nForceCommand internal-sftp -d {}\n",
+             AuthorizedKeysFile {}\nSubsystem sftp internal-sftp\nForceCommand internal-sftp -d {}\n",
             partner.port,
             partner.path("host"),
             if is_root() { "yes" } else { "no" },
