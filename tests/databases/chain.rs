@@ -10,12 +10,12 @@ use oncebox::databases::failure::{Class, judge};
 use oncebox::databases::helper::{Deadlines, Helper, Start};
 use oncebox::databases::product::Product;
 
-use crate::effects::states;
 use crate::erp::{Erp, erps, oncebox};
 use crate::line::Line;
 use crate::process::prelude::*;
 use crate::service::children;
 use crate::site::{program, words};
+use crate::stock::states;
 
 const WRITERS: usize = 4;
 /// How long nothing may be booked, once nothing is killed any more.
@@ -213,20 +213,20 @@ fn each_invoice_is_booked_once_while_everything_is_killed_and_cut() {
     let kills = usize::try_from(number("ONCEBOX_KILLS", 10)).unwrap();
     let seed = u32::try_from(number("ONCEBOX_SEED", 1)).unwrap();
     let mut draw = SplitMix64::of(seed, "chain", 0);
-    let seen = Seen::default();
+    let witness = Seen::default();
     let begun = Instant::now();
     let start = chain.writer();
     thread::scope(|scope| {
         for writer in 0..WRITERS {
-            let seen = &seen;
+            let witness = &witness;
             let start = &start;
-            scope.spawn(move || seen.write(start, invoices, writer));
+            scope.spawn(move || witness.write(start, invoices, writer));
         }
         let mut left = Vec::new();
         for n in 0..kills {
-            seen.allowed.store(invoices * (n + 1) / (kills + 1), Ordering::SeqCst);
+            witness.allowed.store(invoices * (n + 1) / (kills + 1), Ordering::SeqCst);
             let before = invoices * n / (kills + 1);
-            until("the ERP writes", || seen.written.load(Ordering::SeqCst) > before);
+            until("the ERP writes", || witness.written.load(Ordering::SeqCst) > before);
             thread::sleep(draw.between(ms(0), ms(200)));
             if left.is_empty() {
                 left = VICTIMS.to_vec();
@@ -235,7 +235,7 @@ fn each_invoice_is_booked_once_while_everything_is_killed_and_cut() {
             let victim = left.swap_remove(usize::try_from(chosen).unwrap());
             chain.kill(victim, &mut draw);
         }
-        seen.allowed.store(invoices, Ordering::SeqCst);
+        witness.allowed.store(invoices, Ordering::SeqCst);
     });
     let all = chain.invoices();
     assert_eq!(all.len(), invoices);
@@ -246,7 +246,7 @@ fn each_invoice_is_booked_once_while_everything_is_killed_and_cut() {
     let once: BTreeSet<String> = bookings.iter().cloned().collect();
     assert_eq!(once, all, "none is lost (seed {seed})");
     assert_eq!(bookings.len(), invoices, "none is doubled (seed {seed})");
-    let errors = seen.errors.into_inner().unwrap();
+    let errors = witness.errors.into_inner().unwrap();
     assert_eq!(errors, [""; 0], "seed {seed}");
     assert!(chain.to.cuts() > 0, "seed {seed}");
     say(&format!(
@@ -254,7 +254,7 @@ fn each_invoice_is_booked_once_while_everything_is_killed_and_cut() {
          was down: 0 lost, 0 doubled, in {} s",
         chain.from.cuts(),
         chain.to.cuts(),
-        seen.outages.into_inner(),
+        witness.outages.into_inner(),
         begun.elapsed().as_secs()
     ));
     chain.process.take().unwrap().stop();

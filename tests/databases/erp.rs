@@ -208,8 +208,8 @@ impl Erp {
         writeln!(section, "driver = {:?}", text(&settings.driver)).unwrap();
         writeln!(section, "server = \"127.0.0.1\"\nport = {}", self.port()).unwrap();
         writeln!(section, "database = {:?}\nuser = \"oncebox\"", text(&settings.database)).unwrap();
-        writeln!(section, "password_file = {:?}\ntls = false", settings.password_file.unwrap())
-            .unwrap();
+        let file = settings.password_file.unwrap().display().to_string();
+        writeln!(section, "password_file = {file:?}\ntls = false").unwrap();
         section
     }
 
@@ -355,17 +355,7 @@ pub(crate) fn write_beside<T>(erp: &Erp, meanwhile: impl FnOnce() -> T) -> (BTre
             let committed = &committed;
             scope.spawn(move || {
                 let mut names = BTreeSet::new();
-                // One more than a multiple of the rolled back ones, so that committed ones stay open as well.
-                let open_one_in =
-                    (rounds / MOST_OPEN).max(16) / ROLLED_BACK_ONE_IN * ROLLED_BACK_ONE_IN + 1;
-                let script: String = (0..rounds)
-                    .map(|round| {
-                        let is_open = (round + writer).is_multiple_of(open_one_in);
-                        let pause = if is_open { pause(erp.product()) } else { "" };
-                        transaction(writer, round, pause, &mut names)
-                    })
-                    .collect();
-                erp.run(&script);
+                erp.run(&transactions(erp.product(), writer, rounds, &mut names));
                 committed.lock().unwrap().extend(names);
             });
         }
@@ -374,6 +364,23 @@ pub(crate) fn write_beside<T>(erp: &Erp, meanwhile: impl FnOnce() -> T) -> (BTre
     let committed = committed.into_inner().unwrap();
     assert!(committed.len() >= rows, "{} of {rows} rows are committed", committed.len());
     (committed, done)
+}
+
+/// What a writer does. The names that it commits are added.
+fn transactions(
+    product: Product,
+    writer: usize,
+    rounds: usize,
+    committed: &mut BTreeSet<String>,
+) -> String {
+    // One more than a multiple of the rolled back ones, so that committed ones stay open as well.
+    let open_one_in = (rounds / MOST_OPEN).max(16) / ROLLED_BACK_ONE_IN * ROLLED_BACK_ONE_IN + 1;
+    let one = |round: usize| {
+        let is_open = (round + writer).is_multiple_of(open_one_in);
+        let pause = if is_open { pause(product) } else { "" };
+        transaction(writer, round, pause, committed)
+    };
+    (0..rounds).map(one).collect()
 }
 
 /// Some facts in one transaction. Its names are added if it commits.

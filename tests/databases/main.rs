@@ -31,6 +31,8 @@ mod server;
 mod service;
 mod silence;
 mod site;
+mod stock;
+mod terms;
 mod transactions;
 
 use rig::process;

@@ -1,7 +1,7 @@
 //! A table with many rows that were taken long ago (`ONCEBOX_MARKED`), and programs of the ERP that write on: nothing of
 //! theirs fails or waits for us, and no poll reads the old rows.
 //!
-//! How long it takes is measured, not tested: `benches/million.rs`.
+//! How long it takes is measured, not tested: `benches/databases.rs`.
 
 use oncebox::databases::product::Product;
 

@@ -1,10 +1,10 @@
 //! Behind pgbouncer in transaction mode, where each transaction may run on another connection, and each connection is
 //! used by others in between.
 
-use crate::effects;
 use crate::erp::{self, Erp, erps, redirect, stored, until_stored};
 use crate::process::prelude::*;
 use crate::server::{Home, Running, found, free_port};
+use crate::stock;
 
 /// Transactions of a test, each with a row.
 const ROWS: usize = 60;
@@ -133,21 +133,21 @@ fn all_rows_come_through_a_pooler_and_no_setting_of_ours_stays_with_another_clie
 fn all_effects_are_made_through_a_pooler_and_no_setting_of_ours_stays_with_another_client() {
     for erp in erps("mark") {
         let Some(pooler) = Pooler::start(&erp) else { continue };
-        effects::set_up(&erp);
+        stock::set_up(&erp);
         let home = tempfile::tempdir().unwrap();
         erp.settings(home.path(), "");
         redirect(home.path(), erp.port(), pooler.port);
         let process = Process::start(home.path());
-        effects::create_taking(home.path(), &[]);
+        stock::create_taking(home.path(), &[]);
         for n in 1..=ROWS {
-            effects::publish(&process, "a");
+            stock::publish(&process, "a");
             if n.is_multiple_of(10) {
-                until("they are done", || effects::states(home.path()) == format!("completed {n}"));
+                until("they are done", || stock::states(home.path()) == format!("completed {n}"));
                 assert_eq!(leaks(&erp, &pooler), [""; 0]);
             }
         }
         let taken = i64::try_from(ROWS).unwrap();
-        assert_eq!(effects::pieces(&erp, "a"), effects::STOCK - taken);
+        assert_eq!(stock::pieces(&erp, "a"), stock::STOCK - taken);
         is_shared(&erp);
         process.stop();
     }

@@ -168,8 +168,14 @@ pub(crate) struct Postgresql {
 }
 
 impl Postgresql {
-    /// `None` where it is not installed.
+    /// One that loses what it committed if the machine dies, and is faster. `None` where it is not installed.
+    #[allow(dead_code, reason = "each test program uses the part of it that it needs")]
     pub(crate) fn start() -> Option<Self> {
+        Self::start_with(&["-c", "fsync=off"])
+    }
+
+    /// One with more arguments. `None` where it is not installed.
+    pub(crate) fn start_with(more: &[&str]) -> Option<Self> {
         let [initdb, postgres, psql] = ["initdb", "postgres", "psql"].map(found);
         let (initdb, postgres, psql) = (initdb?, postgres?, psql?);
         let home = Home::of("postgres")?;
@@ -182,7 +188,7 @@ impl Postgresql {
         let port = free_port();
         let listens = format!("--port={port}");
         let places = ["-D", data, "-k", &socket, "-c", "listen_addresses=127.0.0.1", &listens];
-        let arguments = [places.as_slice(), &["-c", "fsync=off"]].concat();
+        let arguments = [places.as_slice(), more].concat();
         let running = home.start(&postgres, &arguments);
         let arguments = arguments.into_iter().map(str::to_owned).collect();
         let server = Self { running, home, server: postgres, arguments, psql, port };
@@ -261,8 +267,14 @@ pub(crate) struct Mariadb {
 }
 
 impl Mariadb {
-    /// `None` where it is not installed.
+    /// A small one. `None` where it is not installed.
+    #[allow(dead_code, reason = "each test program uses the part of it that it needs")]
     pub(crate) fn start() -> Option<Self> {
+        Self::start_with(&["--innodb-buffer-pool-size=16M"])
+    }
+
+    /// One with more arguments. `None` where it is not installed.
+    pub(crate) fn start_with(more: &[&str]) -> Option<Self> {
         let [install, mariadbd, client] = ["mariadb-install-db", "mariadbd", "mariadb"].map(found);
         let (install, mariadbd, client) = (install?, mariadbd?, client?);
         let home = Home::of("mysql")?;
@@ -275,8 +287,7 @@ impl Mariadb {
         let port = free_port();
         let listens = format!("--port={port}");
         let places = ["--no-defaults", &data, &socket, "--bind-address=127.0.0.1", &listens];
-        let small = ["--innodb-buffer-pool-size=16M"];
-        let arguments = [places.as_slice(), &small].concat();
+        let arguments = [places.as_slice(), more].concat();
         let running = home.start(&mariadbd, &arguments);
         let arguments = arguments.into_iter().map(str::to_owned).collect();
         let server = Self { running, home, server: mariadbd, arguments, client, port };

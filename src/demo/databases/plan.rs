@@ -59,7 +59,7 @@ mod tests {
         for seed in 0..20 {
             for victim in Victim::ALL {
                 let all = kills(seed, 12);
-                assert_eq!(all.iter().filter(|kill| kill.victim == *victim).count(), 3);
+                assert_eq!(all.iter().filter(|kill| kill.victim == victim).count(), 3);
             }
         }
     }
