@@ -21,7 +21,7 @@ use crate::demo::databases::machine::{Machine, POSTGRESQL_DRIVER};
 use crate::demo::databases::plan::{self, Victim};
 use crate::demo::databases::servers::Server;
 use crate::demo::databases::service::{Ports, Service};
-use crate::demo::databases::{DatabasesOptions, store};
+use crate::demo::databases::store;
 use crate::demo::progress::say;
 use crate::demo::site::{Error, four_ports};
 
@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_mins(2);
 
 /// What a run is given.
 pub(super) struct Course<'a> {
-    pub(super) options: DatabasesOptions,
+    pub(super) invoices: u32,
     pub(super) seed: u32,
     pub(super) machine: &'a Machine,
     pub(super) interrupted: &'a AtomicBool,
@@ -118,7 +118,7 @@ impl Course<'_> {
                 deadlines: Deadlines::default(),
                 clock: self.clock.clone(),
             },
-            invoices: self.options.invoices,
+            invoices: self.invoices,
             allowed: AtomicU32::new(0),
             written: AtomicU32::new(0),
             outages: AtomicU32::new(0),

@@ -52,8 +52,13 @@ pub fn run(options: DatabasesOptions) -> Result<(), Error> {
     DirBuilder::new().create(&directory.dir).map_err(Error::file(&directory.dir))?;
     introduce(&options, seed, &directory.dir);
     let clock = Clock::machine();
-    let course =
-        Course { options, seed, machine: &machine, interrupted: &interrupted, clock: &clock };
+    let course = Course {
+        invoices: options.invoices,
+        seed,
+        machine: &machine,
+        interrupted: &interrupted,
+        clock: &clock,
+    };
     let counted = course.run(&directory.dir);
     if matches!(counted, Err(Error::Interrupted)) {
         // After any other failure the directory is kept, to be examined.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::base::clock::Clock;
 use crate::base::stop::Stop;
 use crate::demo::databases::machine::Machine;
+use crate::demo::databases::store;
 use crate::demo::site::Error;
 use crate::sys::user;
 
@@ -132,7 +133,7 @@ impl Server {
             &machine.mariadb_install_db,
             &[&["--no-defaults", &data], access.as_slice()].concat(),
         )?;
-        let mut server = server.started("CREATE DATABASE demo CHARACTER SET utf8mb4")?;
+        let mut server = server.started(store::DATABASE)?;
         server.client.extend(words(&["-D", "demo"]));
         Ok(server)
     }
@@ -186,7 +187,7 @@ impl Server {
             if has_ended {
                 self.spawn()?;
             }
-            if self.sql("SELECT 1").is_ok() {
+            if self.sql(store::ALIVE).is_ok() {
                 return Ok(());
             }
             if self.clock.monotonic().saturating_sub(begun) > PATIENCE {

@@ -21,6 +21,10 @@ pub(super) const BOOK: &str = "INSERT INTO bookings (invoice) VALUES (:aggregate
 pub(super) const ALL_INVOICES: &str = "SELECT number FROM invoices";
 pub(super) const ALL_BOOKINGS: &str = "SELECT invoice FROM bookings";
 pub(super) const COUNT_OF_BOOKINGS: &str = "SELECT count(*) FROM bookings";
+/// What a server that answers can be asked.
+pub(super) const ALIVE: &str = "SELECT 1";
+/// The database of the second ERP.
+pub(super) const DATABASE: &str = "CREATE DATABASE demo CHARACTER SET utf8mb4";
 pub(super) const VERSION: &str = "SELECT version()";
 
 pub(super) fn invoices(password: &str) -> String {
