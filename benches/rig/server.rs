@@ -46,14 +46,22 @@ impl Server {
         Self::start_under(&[], data)
     }
 
+    /// Starts one on a directory that goes with it, with more lines of settings.
+    pub(crate) fn start_with(data: &Path, lines: &str) -> Self {
+        let mut server = Self::start_configured(&[], data, lines);
+        server.keep = false;
+        server
+    }
+
     /// The same, run by another program that is given it as its last arguments.
     pub(crate) fn start_under(runner: &[String], data: &Path) -> Self {
+        Self::start_configured(runner, data, "")
+    }
+
+    fn start_configured(runner: &[String], data: &Path, lines: &str) -> Self {
         let config = data.join("oncebox.toml");
-        fs::write(
-            &config,
-            "[delivery]\nallow = [\"127.0.0.0/8\"]\nsteps = [\"1h\"]\n[disk]\nreserve = 0\n",
-        )
-        .unwrap();
+        let own = "[delivery]\nallow = [\"127.0.0.0/8\"]\nsteps = [\"1h\"]\n[disk]\nreserve = 0\n";
+        fs::write(&config, format!("{own}{lines}")).unwrap();
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let begun = Instant::now();
         let own = program().display().to_string();

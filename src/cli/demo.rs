@@ -5,21 +5,19 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 
 use crate::cli::prelude::*;
+use crate::demo::databases::{self, DatabasesOptions};
 use crate::demo::{self, Broken, Options, Topology};
 
 /// Number of invoices without `--invoices`.
 const INVOICES: u32 = 10_000;
 const LONG_INVOICES: u32 = 20_000;
+const DATABASES_INVOICES: u32 = 500;
 
 #[derive(Debug, Args)]
 pub(super) struct Demo {
-    /// Use two Onceboxes, one for each system, with an unreliable connection between them
-    #[arg(long)]
-    chain: bool,
-    /// Put a topic of Kafka between Oncebox and Logistics, on a mock of a cluster
-    #[arg(long, conflicts_with = "chain")]
-    kafka: bool,
-    /// Invoices that Finance marks paid [default: 10000; with --chain or --kafka 20000]
+    #[command(flatten)]
+    way: Way,
+    /// Invoices that Finance marks paid [default: 10000; with --chain or --kafka 20000, with --databases 500]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     invoices: Option<u32>,
     /// Seed of the failing requests and of the kills [default: random]
@@ -29,12 +27,30 @@ pub(super) struct Demo {
     #[arg(long)]
     keep: bool,
     /// File for the report [default: in the system's temporary directory]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "databases")]
     report: Option<PathBuf>,
     /// Break Logistics on purpose, to show that the count detects it
-    #[arg(long = "break", hide = true, value_name = "WHAT")]
+    #[arg(long = "break", hide = true, value_name = "WHAT", conflicts_with = "databases")]
     broken: Option<Break>,
 }
+
+/// The way of an event.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+struct Way {
+    /// Use two Onceboxes, one for each system, with an unreliable connection between them
+    #[arg(long)]
+    chain: bool,
+    /// Put a topic of Kafka between Oncebox and Logistics, on a mock of a cluster
+    #[arg(long)]
+    kafka: bool,
+    #[arg(long, help = DATABASES)]
+    databases: bool,
+}
+
+/// The help of a flag.
+const DATABASES: &str = "Book invoices of an ERP on PostgreSQL in an ERP on MariaDB, on servers that the demo starts; says \
+                         what is missing where there are none";
 
 /// The part that is broken on purpose.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -47,7 +63,13 @@ enum Break {
 
 impl Demo {
     pub(super) fn run(&self, _shared: &Shared) -> Result<(), Failure> {
-        let Self { chain, kafka, invoices, seed, keep, report, broken } = self;
+        let Self { way, invoices, seed, keep, report, broken } = self;
+        let Way { chain, kafka, databases } = way;
+        if *databases {
+            let invoices = invoices.unwrap_or(DATABASES_INVOICES);
+            let options = DatabasesOptions { invoices, seed: *seed, keep: *keep };
+            return databases::run(options).map_err(Failure::failed);
+        }
         let (topology, usual) = match (chain, kafka) {
             (true, _) => (Topology::Chain, LONG_INVOICES),
             (_, true) => (Topology::Kafka, LONG_INVOICES),

@@ -201,7 +201,11 @@ impl Pairs {
     fn habits(&mut self, dialect: Dialect) {
         match dialect {
             // After an error we roll back: no savepoint for each statement.
-            Dialect::Psqlodbc => self.pair("Protocol", "7.4-0"),
+            Dialect::Psqlodbc => {
+                self.pair("Protocol", "7.4-0");
+                // The driver sets it for the session, which behind a pooler would be somebody else's next.
+                self.quoted("ConnSettings", "RESET extra_float_digits");
+            }
             Dialect::FreeTds => self.pair("TDS_Version", "7.4;ClientCharset=UTF-8;APP=oncebox"),
             Dialect::Microsoft => self.pair("APP", "oncebox"),
             Dialect::MariadbConnector | Dialect::MysqlConnector => {}
@@ -238,7 +242,7 @@ mod tests {
                 "PostgreSQL Unicode",
                 "Driver={PostgreSQL Unicode};Server=10.0.0.5;Port=5432;Database=odoo;UID=oncebox;PWD={a}};b};\
                  SSLmode=verify-full;pqopt={application_name=oncebox tcp_user_timeout=30000 sslrootcert='/ca.crt'};\
-                 Protocol=7.4-0;",
+                 Protocol=7.4-0;ConnSettings={RESET extra_float_digits};",
             ),
             (
                 "MariaDB Unicode",

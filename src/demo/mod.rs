@@ -1,13 +1,15 @@
 //! `oncebox demo`: Finance marks invoices paid, Oncebox delivers the events, Logistics ships, and all of them are killed
 //! again and again. With `--chain`, two Onceboxes are connected by an unreliable line; with `--kafka`, a topic of Kafka
 //! lies between Oncebox and Logistics. The results are counted in the
-//! tables of Finance and Logistics.
+//! tables of Finance and Logistics. With `--databases`, invoices of a PostgreSQL become bookings of a `MariaDB`
+//! ([`databases`]).
 //!
 //! Read [`run`] first, then `driver` (one run of the processes), then [`finance`] and [`logistics`].
 
 mod chaos;
 mod children;
 mod count;
+pub mod databases;
 mod driver;
 pub mod finance;
 mod line;

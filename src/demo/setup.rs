@@ -1,5 +1,7 @@
 //! Configures the Onceboxes of a run over their API: subscriptions, sources, providers and tokens.
 
+use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -80,7 +82,12 @@ impl Api {
     /// The API of an Oncebox that has been ready, so that its first token exists.
     pub(super) fn of(site: &Site, role: Role) -> Result<Self, Error> {
         let address = if role == Role::Downstream { site.downstream } else { site.oncebox };
-        let admin = read_line(&site.admin_token(role))?;
+        Self::at(address, &site.admin_token(role))
+    }
+
+    /// The API at an address, with the token in a file.
+    pub(super) fn at(address: SocketAddr, token: &Path) -> Result<Self, Error> {
+        let admin = read_line(token)?;
         Ok(Self {
             client: loopback_client()?,
             base: format!("http://{address}"),

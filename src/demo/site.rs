@@ -297,7 +297,7 @@ pub(super) fn loopback_client() -> Result<Client, Error> {
 
 /// Finds four free ports. The search starts at a random port, because the port of another demo's killed process also looks
 /// free.
-fn four_ports() -> Result<[SocketAddr; 4], Error> {
+pub(super) fn four_ports() -> Result<[SocketAddr; 4], Error> {
     let start = u16::try_from(SystemDraw::new().below(u64::from(PORTS))).unwrap_or(0);
     let mut found = Vec::new();
     for step in 0..PORTS {

@@ -17,6 +17,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::base::clock::Clock;
 use crate::sys::user;
 
+/// How often the clock is looked at while nothing comes: not every clock is the machine's.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// A program that answers. Dropping it kills it.
 #[derive(Debug)]
 pub struct Dialogue {
@@ -73,8 +76,8 @@ fn ready(pipe: &impl AsFd, how: PollFlags, clock: &Clock, deadline: Duration) ->
     if left.is_zero() {
         return Err(ErrorKind::TimedOut.into());
     }
-    // A millisecond more, so that a wait never ends just before its deadline. A signal may end it early: then it is asked again.
-    let span = Timespec::try_from(left.saturating_add(Duration::from_millis(1))).ok();
+    // A millisecond more, so that a wait never ends just before its deadline. Whatever ends it early: then it is asked again.
+    let span = Timespec::try_from(left.saturating_add(Duration::from_millis(1)).min(LOOK)).ok();
     let _ready = poll(&mut [PollFd::new(pipe, how)], span.as_ref());
     Ok(())
 }

@@ -225,6 +225,18 @@ pub fn stop_flag() -> io::Result<Arc<AtomicBool>> {
     Ok(stopped)
 }
 
+/// The ids of the processes of this name that a process has started.
+pub fn children(parent: u32, name: &str) -> Vec<u32> {
+    let of = parent.to_string();
+    let is_child = |id: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+        let fields = stat.split_once(&format!("({name}) ")).map(|(_, fields)| fields);
+        fields.and_then(|fields| fields.split(' ').nth(1)) == Some(of.as_str())
+    };
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_child).collect()
+}
+
 /// Sends this process SIGTERM when its standard input ends. The parent holds the other end of the pipe and never writes
 /// to it: the system closes it when the parent ends, even after `kill -9`.
 #[expect(

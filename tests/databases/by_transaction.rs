@@ -37,7 +37,7 @@ impl Session {
 fn kills_beside_commits_out_of_order_lose_no_row_and_double_none() {
     for erp in erps("xid8") {
         let (home, mut process) = erp.read("xid8");
-        let (committed, last) = write_beside(&erp, 60, || {
+        let (committed, last) = write_beside(&erp, || {
             for n in 0..number("ONCEBOX_KILLS", 5) {
                 let before = stored(home.path()).len();
                 until("it reads", || {
@@ -54,6 +54,26 @@ fn kills_beside_commits_out_of_order_lose_no_row_and_double_none() {
         assert_eq!(file::lines(&conn, "SELECT sum(duplicate_count) FROM outbox"), ["0"]);
         last.stop();
         file::check(&home.path().join("data/oncebox.db"));
+    }
+}
+
+/// As numbers, not as texts: 1000 comes after 999. A cursor that moved in another order would lose rows.
+#[test]
+fn rows_come_in_the_order_of_their_transactions() {
+    for erp in erps("xid8") {
+        let all = 0..1_500;
+        // A transaction each.
+        let facts: String = all.clone().map(|n| fact(&n.to_string())).collect();
+        erp.run(&facts);
+        let digits = erp.run(
+            "SELECT string_agg(DISTINCT length(tx::text)::text, ' ' ORDER BY length(tx::text)::text) FROM outbox",
+        );
+        assert_eq!(digits, "3 4", "the test needs transactions on both sides of 1000");
+        let (home, process) = erp.read("xid8");
+        until_stored(home.path(), all.len());
+        let names: Vec<String> = all.map(|n| n.to_string()).collect();
+        assert_eq!(stored(home.path()), names);
+        process.stop();
     }
 }
 

@@ -20,7 +20,7 @@ fn two_boxes_that_are_killed_share_the_rows_and_double_none() {
         let (north_home, mut north) = erp.read("claim");
         let (south_home, mut south) = another(&erp, "south");
         let count = || stored(north_home.path()).len() + stored(south_home.path()).len();
-        let (committed, boxes) = write_beside(&erp, 60, || {
+        let (committed, boxes) = write_beside(&erp, || {
             for n in 0..number("ONCEBOX_KILLS", 5) {
                 let before = count();
                 until("they read", || count() > before || erp.unmarked() == "0");

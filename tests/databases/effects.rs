@@ -1,74 +1,11 @@
 //! Targets: guard and effect are one transaction of the ERP's own database.
 
-use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
-
 use oncebox::databases::product::Product;
 
-use crate::erp::{Erp, erps, oncebox};
+use crate::erp::{erps, oncebox};
+use crate::line::Line;
 use crate::process::prelude::*;
-
-/// Takes an article from the stock, and never below nothing.
-const TAKE: &str = "UPDATE stock SET pieces = pieces - 1 WHERE article = :aggregate_id;";
-
-/// The ERP's table, and the tables that `database ddl` prints, with exactly its grants.
-fn set_up(erp: &Erp) {
-    erp.run(
-        "CREATE TABLE stock (article VARCHAR(40) PRIMARY KEY, pieces INTEGER NOT NULL CHECK (pieces >= 0));
-         INSERT INTO stock VALUES ('a', 1000), ('b', 1)",
-    );
-    let user = match erp.product() {
-        Product::Postgresql => "oncebox",
-        Product::Mariadb | Product::SqlServer => "oncebox@'%'",
-    };
-    let ddl = Command::new(env!("CARGO_BIN_EXE_oncebox"))
-        .args(["database", "ddl", erp.product().as_str(), "--user", user])
-        .output()
-        .unwrap();
-    assert!(ddl.status.success(), "{ddl:?}");
-    erp.run(&String::from_utf8(ddl.stdout).unwrap());
-    erp.run(&format!("GRANT SELECT, UPDATE ON stock TO {user}"));
-}
-
-/// A service that takes from the stock for each event.
-fn taking(erp: &Erp, more: &[&str]) -> (TempDir, Process) {
-    let home = tempfile::tempdir().unwrap();
-    erp.settings(home.path(), "");
-    let process = Process::start(home.path());
-    let effect = home.path().join("take.sql");
-    fs::write(&effect, TAKE).unwrap();
-    let effect = effect.to_str().unwrap();
-    let create = ["subscription", "create", "stock", "--database", "erp", "--effect-file", effect];
-    oncebox(home.path(), &[&create, more].concat());
-    (home, process)
-}
-
-fn publish(process: &Process, article: &str) {
-    process.post(
-        "/v1/events",
-        &json!({ "event_type": "taken", "payload": { "n": 1 }, "aggregate_type": "article", "aggregate_id": article }),
-    );
-}
-
-fn pieces(erp: &Erp, article: &str) -> i64 {
-    erp.run(&format!("SELECT pieces FROM stock WHERE article = '{article}'")).parse().unwrap()
-}
-
-/// The states of all deliveries, each with its number.
-fn states(home: &Path) -> String {
-    let conn = file::open(&home.join("data/oncebox.db"));
-    let sql = "SELECT state || ' ' || count(*) FROM deliveries GROUP BY state ORDER BY state";
-    file::lines(&conn, sql).join(", ")
-}
-
-/// What the attempts say, oldest first.
-fn said(home: &Path) -> Vec<String> {
-    let conn = file::open(&home.join("data/oncebox.db"));
-    let sql = "SELECT class || ': ' || coalesce(failed_reason, excerpt, '') FROM attempts ORDER BY started_at, delivery_seq, n";
-    file::lines(&conn, sql)
-}
+use crate::stock::{STOCK, create_taking, pieces, publish, said, set_up, states, taking};
 
 #[test]
 fn each_event_takes_effect_once_over_kills() {
@@ -89,7 +26,7 @@ fn each_event_takes_effect_once_over_kills() {
         );
         let published: i64 = published[0].parse().unwrap();
         until("all is done", || states(home.path()) == format!("completed {published}"));
-        assert_eq!(pieces(&erp, "a"), 1000 - published);
+        assert_eq!(pieces(&erp, "a"), STOCK - published);
         assert_eq!(erp.run("SELECT count(*) FROM processed_events"), published.to_string());
         process.stop();
     }
@@ -107,7 +44,7 @@ fn one_event_that_the_database_refuses_is_one_dead_letter() {
         }
         process.call("POST", "/v1/subscriptions/stock/resume", &Value::Null).is(200);
         until("all is decided", || states(home.path()) == "completed 49, dead_letter 1");
-        assert_eq!((pieces(&erp, "a"), pieces(&erp, "b")), (952, 0));
+        assert_eq!((pieces(&erp, "a"), pieces(&erp, "b")), (STOCK - 48, 0));
         let refused = said(home.path()).into_iter().find(|said| said.starts_with("validation"));
         let refused = refused.unwrap();
         assert!(refused.contains("check") || refused.contains("CONSTRAINT"), "{refused}");
@@ -131,7 +68,7 @@ fn a_replay_says_already_done_and_a_test_leaves_nothing() {
         assert_eq!(said(home.path())[1], "success: already done");
         let tested = oncebox(home.path(), &["subscription", "test", "stock"]);
         assert!(tested.contains("rolled back"), "{tested}");
-        assert_eq!(pieces(&erp, "a"), 999);
+        assert_eq!(pieces(&erp, "a"), STOCK - 1);
         assert_eq!(erp.run("SELECT count(*) FROM processed_events"), "1");
         process.stop();
     }
@@ -150,7 +87,7 @@ fn a_database_that_is_away_costs_no_attempts_and_one_that_differs_is_a_hold_that
         assert_eq!(subscription["holds"][0]["reason"], "breaker", "{subscription}");
         erp.start_again();
         until("it is done by itself", || states(home.path()) == "completed 1");
-        assert_eq!(pieces(&erp, "a"), 999);
+        assert_eq!(pieces(&erp, "a"), STOCK - 1);
 
         erp.run("ALTER TABLE stock RENAME TO stock_2");
         publish(&process, "a");
@@ -217,85 +154,6 @@ fn what_cannot_be_used_is_refused_when_it_is_made() {
     process.stop();
 }
 
-/// A line to the database that is cut at a commit: each second time before the database gets it, else once it has answered,
-/// and its answer is lost.
-struct CutLine {
-    port: u16,
-    cuts: Arc<AtomicU64>,
-}
-
-impl CutLine {
-    fn start(to: u16, most: u64) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let cuts = Arc::new(AtomicU64::new(0));
-        let counted = Arc::clone(&cuts);
-        thread::spawn(move || {
-            for client in listener.incoming() {
-                let (Ok(client), counted) = (client, Arc::clone(&counted)) else { return };
-                thread::spawn(move || Self::pass_on(client, to, &counted, most));
-            }
-        });
-        Self { port, cuts }
-    }
-
-    fn pass_on(mut client: TcpStream, to: u16, cuts: &AtomicU64, most: u64) {
-        let Ok(mut server) = TcpStream::connect(("127.0.0.1", to)) else { return };
-        let back = client.try_clone().unwrap();
-        let from = server.try_clone().unwrap();
-        let is_lost = Arc::new(AtomicBool::new(false));
-        let (tell, answered) = mpsc::channel();
-        let loses = Arc::clone(&is_lost);
-        thread::spawn(move || Self::pass_back(from, back, &loses, &tell));
-        let mut buffer = vec![0; 1 << 16];
-        let mut commits = 0;
-        while let Ok(count @ 1..) = client.read(&mut buffer) {
-            // The whole statement, not a setting with the word in it.
-            let text = buffer[..count].strip_suffix(b"\0").unwrap_or(&buffer[..count]);
-            let is_commit = text.to_ascii_uppercase().ends_with(b"COMMIT");
-            commits += u64::from(is_commit);
-            // Each third commit of a connection, so that something goes on between the cuts.
-            let is_cut =
-                is_commit && commits.is_multiple_of(3) && cuts.load(Ordering::Relaxed) < most;
-            if is_cut {
-                let n = cuts.fetch_add(1, Ordering::Relaxed);
-                if n.is_multiple_of(2) {
-                    is_lost.store(true, Ordering::SeqCst);
-                    server.write_all(&buffer[..count]).unwrap();
-                    answered.recv().unwrap();
-                }
-                drop(client.shutdown(Shutdown::Both));
-                drop(server.shutdown(Shutdown::Both));
-                return;
-            }
-            if server.write_all(&buffer[..count]).is_err() {
-                return;
-            }
-        }
-        drop(server.shutdown(Shutdown::Both));
-    }
-
-    /// Passes answers back until one is to be lost.
-    fn pass_back(
-        mut from: TcpStream,
-        mut back: TcpStream,
-        is_lost: &AtomicBool,
-        tell: &mpsc::Sender<()>,
-    ) {
-        let mut buffer = vec![0; 1 << 16];
-        while let Ok(count @ 1..) = from.read(&mut buffer) {
-            if is_lost.load(Ordering::SeqCst) {
-                tell.send(()).unwrap();
-                return;
-            }
-            if back.write_all(&buffer[..count]).is_err() {
-                return;
-            }
-        }
-        drop(back.shutdown(Shutdown::Both));
-    }
-}
-
 #[test]
 fn a_line_that_is_cut_at_commits_doubles_no_effect_and_loses_none() {
     let most = number("ONCEBOX_CUTS", 2);
@@ -303,29 +161,23 @@ fn a_line_that_is_cut_at_commits_doubles_no_effect_and_loses_none() {
         set_up(&erp);
         let home = tempfile::tempdir().unwrap();
         erp.settings(home.path(), "");
-        let line = CutLine::start(erp.port(), most);
-        let settings = home.path().join("oncebox.toml");
-        let direct = fs::read_to_string(&settings).unwrap();
-        let through =
-            direct.replace(&format!("port = {}", erp.port()), &format!("port = {}", line.port));
-        fs::write(&settings, through).unwrap();
+        let line = Line::start(erp.port(), most);
+        line.put_into(home.path());
         let process = Process::start(home.path());
-        let effect = home.path().join("take.sql");
-        fs::write(&effect, TAKE).unwrap();
-        let effect = effect.to_str().unwrap();
-        oncebox(
-            home.path(),
-            &["subscription", "create", "stock", "--database", "erp", "--effect-file", effect],
-        );
+        create_taking(home.path(), &[]);
         let mut published = 0_i64;
-        until("the line was cut often enough", || {
-            publish(&process, "a");
-            published += 1;
-            line.cuts.load(Ordering::Relaxed) >= most || published >= 900
-        });
+        let mut cuts = 0;
+        while !line.is_done() {
+            until("the line is cut again", || {
+                publish(&process, "a");
+                published += 1;
+                line.cuts() > cuts
+            });
+            cuts = line.cuts();
+        }
         until("all is done", || states(home.path()) == format!("completed {published}"));
-        assert_eq!(line.cuts.load(Ordering::Relaxed), most);
-        assert_eq!(pieces(&erp, "a"), 1000 - published);
+        assert_eq!(line.cuts(), most);
+        assert_eq!(pieces(&erp, "a"), STOCK - published);
         assert_eq!(erp.run("SELECT count(*) FROM processed_events"), published.to_string());
         let said = said(home.path());
         assert!(said.iter().any(|said| said == "success: already done"), "{said:?}");

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Mutex;
 
+use oncebox::config::databases::DatabaseAt;
 use oncebox::databases::product::Product;
 
 use crate::process::prelude::*;
@@ -13,7 +14,7 @@ use crate::server::{Mariadb, Postgresql};
 use crate::site::{has_driver, program};
 
 /// The password of the user that the service logs on with.
-const PASSWORD: &str = "secret";
+pub(crate) const PASSWORD: &str = "secret";
 
 /// A server of a test.
 pub(crate) enum Server {
@@ -86,17 +87,30 @@ impl Erp {
                 "ALTER DATABASE guards CHARACTER SET utf8mb4; CREATE USER oncebox@'%' IDENTIFIED BY 'secret'"
             }
         });
-        let mut command = Command::new(env!("CARGO_BIN_EXE_oncebox"));
-        command.args(["source", "ddl", self.product().as_str()]);
-        command.args(Some(self.flag).filter(|flag| !flag.is_empty()));
-        let printed = command.output().unwrap();
-        assert!(printed.status.success(), "{printed:?}");
-        let printed = String::from_utf8(printed.stdout).unwrap();
+        let printed = self.printed();
         self.run(&printed);
         // Exactly the grants that are printed.
         for grant in printed.lines().filter_map(|line| line.strip_prefix("--   GRANT")) {
             self.run(&format!("GRANT{grant}"));
         }
+    }
+
+    /// What `source ddl` prints.
+    fn printed(&self) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_oncebox"));
+        command.args(["source", "ddl", self.product().as_str()]);
+        command.args(Some(self.flag).filter(|flag| !flag.is_empty()));
+        let printed = command.output().unwrap();
+        assert!(printed.status.success(), "{printed:?}");
+        String::from_utf8(printed.stdout).unwrap()
+    }
+
+    /// The trigger that is printed as an example.
+    pub(crate) fn printed_trigger(&self) -> String {
+        let printed = self.printed();
+        let (_, example) = printed.split_once("-- An example:").unwrap();
+        let lines = example.lines().take_while(|line| !line.is_empty());
+        lines.filter_map(|line| line.strip_prefix("--   ")).collect::<Vec<_>>().join("\n")
     }
 
     /// The client that reads SQL from its input, and ends at the first error.
@@ -136,6 +150,15 @@ impl Erp {
         }
     }
 
+    /// kill -9 of the server and all its processes, and its start, which recovers what was committed.
+    pub(crate) fn kill_and_start(&mut self) {
+        match &mut self.server {
+            Server::Postgresql(server) => server.kill(),
+            Server::Mariadb(server) => server.kill(),
+        }
+        self.start_again();
+    }
+
     /// Takes the right to mark rows away.
     pub(crate) fn revoke_update(&self) {
         self.run(match self.product() {
@@ -172,20 +195,62 @@ impl Erp {
 
     /// Writes the settings of a service that may use this database.
     pub(crate) fn settings(&self, home: &Path, more: &str) {
-        let password = home.join("erp.password");
+        let settings = format!("{SOON}\n{more}\n{}", self.section(home, "erp"));
+        fs::write(home.join("oncebox.toml"), settings).unwrap();
+    }
+
+    /// The section of a service's settings with which it may use this database.
+    pub(crate) fn section(&self, home: &Path, name: &str) -> String {
+        let file = home.join(format!("{name}.password"));
+        let settings = self.database_at(self.port(), file);
+        let text = |text: &Option<String>| text.clone().unwrap();
+        let mut section = format!("[databases.{name}]\n");
+        writeln!(section, "driver = {:?}", text(&settings.driver)).unwrap();
+        writeln!(section, "server = \"127.0.0.1\"\nport = {}", self.port()).unwrap();
+        writeln!(section, "database = {:?}\nuser = \"oncebox\"", text(&settings.database)).unwrap();
+        let file = settings.password_file.unwrap().display().to_string();
+        writeln!(section, "password_file = {file:?}\ntls = false").unwrap();
+        section
+    }
+
+    /// The same, for a service in this process, over this port, with the password in a new file.
+    pub(crate) fn database_at(&self, port: u16, password: PathBuf) -> DatabaseAt {
         fs::write(&password, PASSWORD).unwrap();
         let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         fs::set_permissions(&password, private).unwrap();
-        let (port, database) = match &self.server {
-            Server::Postgresql(server) => (server.port, "postgres"),
-            Server::Mariadb(server) => (server.port, "guards"),
+        let database = match self.product() {
+            Product::Postgresql => "postgres",
+            Product::Mariadb | Product::SqlServer => "guards",
         };
-        let mut settings = format!("{SOON}\n{more}\n[databases.erp]\n");
-        let driver = driver(self.product());
-        writeln!(settings, "driver = {driver:?}\nserver = \"127.0.0.1\"\nport = {port}").unwrap();
-        writeln!(settings, "database = {database:?}\nuser = \"oncebox\"\ntls = false").unwrap();
-        writeln!(settings, "password_file = {:?}", password.to_str().unwrap()).unwrap();
-        fs::write(home.join("oncebox.toml"), settings).unwrap();
+        DatabaseAt {
+            driver: Some(driver(self.product()).to_owned()),
+            server: Some("127.0.0.1".to_owned()),
+            port: Some(port.into()),
+            database: Some(database.to_owned()),
+            user: Some("oncebox".to_owned()),
+            password_file: Some(password),
+            tls: false,
+            program: program(),
+            ..DatabaseAt::default()
+        }
+    }
+
+    /// The service's user, as a GRANT names it.
+    pub(crate) fn user(&self) -> &'static str {
+        match self.product() {
+            Product::Postgresql => "oncebox",
+            Product::Mariadb | Product::SqlServer => "oncebox@'%'",
+        }
+    }
+
+    /// The tables that `database ddl` prints, with exactly its grants.
+    pub(crate) fn tables_of_targets(&self) {
+        let ddl = Command::new(env!("CARGO_BIN_EXE_oncebox"))
+            .args(["database", "ddl", self.product().as_str(), "--user", self.user()])
+            .output()
+            .unwrap();
+        assert!(ddl.status.success(), "{ddl:?}");
+        self.run(&String::from_utf8(ddl.stdout).unwrap());
     }
 
     /// A service over a directory of its own, which reads this database.
@@ -196,6 +261,16 @@ impl Erp {
         add(&process, mode);
         (home, process)
     }
+}
+
+/// Writes another port into a service's settings than that of the database.
+#[track_caller]
+pub(crate) fn redirect(home: &Path, from: u16, to: u16) {
+    let file = home.join("oncebox.toml");
+    let direct = fs::read_to_string(&file).unwrap();
+    let port = |port: u16| format!("port = {port}\n");
+    assert!(direct.contains(&port(from)), "{direct}");
+    fs::write(&file, direct.replace(&port(from), &port(to))).unwrap();
 }
 
 /// Runs a command of the program over a service's directory.
@@ -259,42 +334,66 @@ pub(crate) fn trouble(process: &Process, words: &str) -> String {
     last.as_str().unwrap().to_owned()
 }
 
-/// Four programs that write facts at the same time; a quarter of their transactions is rolled back, and some stay open
-/// for a while, so that rows are committed in another order than their ids. Returns the names of the committed facts.
-pub(crate) fn write_beside<T>(
-    erp: &Erp,
-    rounds: usize,
-    meanwhile: impl FnOnce() -> T,
-) -> (BTreeSet<String>, T) {
+/// Rows of a transaction of [`write_beside`].
+const TRANSACTION_ROWS: usize = 3;
+/// Of so many transactions of a writer one is rolled back.
+const ROLLED_BACK_ONE_IN: usize = 4;
+const WRITERS: usize = 4;
+/// Transactions of a writer that stay open for a second, at most.
+const MOST_OPEN: usize = 20;
+
+/// Four programs that write facts at the same time, of which about `ONCEBOX_ROWS` are committed; a quarter of their
+/// transactions is rolled back, and some stay open for a second, so that rows are committed in another order than their
+/// ids. Returns the names of the committed facts.
+pub(crate) fn write_beside<T>(erp: &Erp, meanwhile: impl FnOnce() -> T) -> (BTreeSet<String>, T) {
+    let rows = usize::try_from(number("ONCEBOX_ROWS", 540)).unwrap();
+    let kept_of_a_round = WRITERS * TRANSACTION_ROWS * (ROLLED_BACK_ONE_IN - 1);
+    let rounds = (rows * ROLLED_BACK_ONE_IN).div_ceil(kept_of_a_round);
     let committed = Mutex::new(BTreeSet::new());
     let done = thread::scope(|scope| {
-        for writer in 0..4 {
+        for writer in 0..WRITERS {
             let committed = &committed;
             scope.spawn(move || {
                 let mut names = BTreeSet::new();
-                let rounds =
-                    (0..rounds).map(|round| transaction(erp.product(), writer, round, &mut names));
-                let script: String = rounds.collect();
-                erp.run(&script);
+                erp.run(&transactions(erp.product(), writer, rounds, &mut names));
                 committed.lock().unwrap().extend(names);
             });
         }
         meanwhile()
     });
-    (committed.into_inner().unwrap(), done)
+    let committed = committed.into_inner().unwrap();
+    assert!(committed.len() >= rows, "{} of {rows} rows are committed", committed.len());
+    (committed, done)
 }
 
-/// Three facts in one transaction. Its names are added if it commits.
-fn transaction(
+/// What a writer does. The names that it commits are added.
+fn transactions(
     product: Product,
     writer: usize,
-    round: usize,
+    rounds: usize,
     committed: &mut BTreeSet<String>,
 ) -> String {
-    let names: Vec<String> = (0..3).map(|n| format!("{writer}-{round}-{n}")).collect();
+    // One more than a multiple of the rolled back ones, so that committed ones stay open as well.
+    let open_one_in = (rounds / MOST_OPEN).max(16) / ROLLED_BACK_ONE_IN * ROLLED_BACK_ONE_IN + 1;
+    let one = |round: usize| {
+        let is_open = (round + writer).is_multiple_of(open_one_in);
+        let pause = if is_open { pause(product) } else { "" };
+        transaction(writer, round, pause, committed)
+    };
+    (0..rounds).map(one).collect()
+}
+
+/// Some facts in one transaction. Its names are added if it commits.
+fn transaction(
+    writer: usize,
+    round: usize,
+    pause: &str,
+    committed: &mut BTreeSet<String>,
+) -> String {
+    let names: Vec<String> =
+        (0..TRANSACTION_ROWS).map(|n| format!("{writer}-{round}-{n}")).collect();
     let facts: String = names.iter().map(|name| fact(name)).collect();
-    let pause = if (round + writer).is_multiple_of(7) { pause(product) } else { "" };
-    if round % 4 == 3 {
+    if round % ROLLED_BACK_ONE_IN == ROLLED_BACK_ONE_IN - 1 {
         return format!("BEGIN;\n{facts}{pause}ROLLBACK;\n");
     }
     committed.extend(names);
@@ -303,8 +402,8 @@ fn transaction(
 
 const fn pause(product: Product) -> &'static str {
     match product {
-        Product::Postgresql => "SELECT pg_sleep(0.3);\n",
-        Product::Mariadb | Product::SqlServer => "SELECT SLEEP(0.3);\n",
+        Product::Postgresql => "SELECT pg_sleep(1);\n",
+        Product::Mariadb | Product::SqlServer => "SELECT SLEEP(1);\n",
     }
 }
 

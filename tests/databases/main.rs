@@ -12,19 +12,27 @@
 )]
 
 mod by_transaction;
+mod chain;
 mod claimed;
 mod effects;
 mod erp;
 mod failures;
+mod line;
 mod marked;
+mod million;
+mod modest;
 mod pages;
+mod pooler;
 mod processes;
 #[path = "../rig/mod.rs"]
 mod rig;
 #[path = "../guards/server.rs"]
 mod server;
 mod service;
+mod silence;
 mod site;
+mod stock;
+mod terms;
 mod transactions;
 
 use rig::process;

@@ -9,7 +9,7 @@ use crate::process::prelude::*;
 fn kills_beside_four_writers_lose_no_row_and_double_none() {
     for erp in erps("mark") {
         let (home, mut process) = erp.read("mark");
-        let (committed, last) = write_beside(&erp, 60, || {
+        let (committed, last) = write_beside(&erp, || {
             for n in 0..number("ONCEBOX_KILLS", 5) {
                 let before = stored(home.path()).len();
                 until("it reads", || {
@@ -25,6 +25,20 @@ fn kills_beside_four_writers_lose_no_row_and_double_none() {
         are_stored_once(home.path(), &committed);
         last.stop();
         file::check(&home.path().join("data/oncebox.db"));
+    }
+}
+
+/// As numbers, not as texts: 10 comes after 9.
+#[test]
+fn rows_come_in_the_order_of_their_ids() {
+    for erp in erps("mark") {
+        let all = 0..1_200;
+        erp.facts(all.clone());
+        let (home, process) = erp.read("mark");
+        until_stored(home.path(), all.len());
+        let names: Vec<String> = all.map(|n| n.to_string()).collect();
+        assert_eq!(stored(home.path()), names);
+        process.stop();
     }
 }
 
@@ -126,22 +140,23 @@ fn a_source_stops_after_a_restore_of_the_box_until_it_is_reopened() {
         let backup = home.path().join("backup.db");
         let backup = backup.to_str().unwrap();
         oncebox(home.path(), &["backup", backup]);
-        erp.facts(40..100);
-        until_stored(home.path(), 100);
+        // More than are marked in one transaction.
+        erp.facts(40..1_500);
+        until_stored(home.path(), 1_500);
         until("all is marked", || erp.unmarked() == "0");
         process.stop();
         oncebox(home.path(), &["restore", backup, "--force"]);
         let process = Process::start(home.path());
         let why = trouble(&process, "oncebox source reopen erp --since");
         assert!(why.contains("restored from a backup"), "{why}");
-        erp.facts(100..110);
+        erp.facts(1_500..1_510);
         thread::sleep(ms(1_000));
         assert_eq!(stored(home.path()).len(), 40, "nothing is read");
         let since = Timestamp::from(std::time::SystemTime::now()).minus(secs(60));
         oncebox(home.path(), &["source", "reopen", "erp", "--since", &since.to_string()]);
-        until_stored(home.path(), 110);
+        until_stored(home.path(), 1_510);
         until("all is marked", || erp.unmarked() == "0");
-        are_stored_once(home.path(), &(0..110).map(|n| n.to_string()).collect());
+        are_stored_once(home.path(), &(0..1_510).map(|n| n.to_string()).collect());
         process.stop();
     }
 }

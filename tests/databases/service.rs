@@ -59,7 +59,7 @@ fn oncebox(file: &Path) -> Command {
 }
 
 /// The directories in `/proc` of the processes of `oncebox-odbc` that a process has started.
-fn children(parent: u32) -> Vec<PathBuf> {
+pub(crate) fn children(parent: u32) -> Vec<PathBuf> {
     let is_child = |path: &PathBuf| {
         let stat = fs::read_to_string(path.join("stat")).unwrap_or_default();
         let fields = stat.split_once("(oncebox-odbc) ").map(|(_, fields)| fields.split(' '));

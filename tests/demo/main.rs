@@ -118,6 +118,40 @@ fn without_the_feature_a_topic_is_refused_before_anything_begins() {
 }
 
 #[test]
+fn invoices_of_a_postgresql_are_booked_in_a_mariadb_once_each() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    // The servers do not run as root, and look for their directory.
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let flags = ["--databases", "--invoices", "120", "--seed", "7"];
+    let (output, told, complained) = run(dir.path(), &flags);
+    assert!(output.status.success(), "{told}{complained}");
+    if let Some(lacks) = told.strip_prefix("skipped: ") {
+        assert!(std::env::var_os("ONCEBOX_SKIP_NOTHING").is_none(), "would be skipped: {lacks}");
+        println!("skipped: {lacks}");
+        return;
+    }
+    let verdict = "120 invoices → 120 bookings, 0 lost, 0 duplicated, 0 errors in the ERP's own transactions (12 kills";
+    assert!(told.contains(verdict), "{told}");
+    assert_eq!(entries(dir.path()), Vec::<PathBuf>::new(), "nothing is left");
+}
+
+#[test]
+fn a_machine_that_lacks_what_databases_need_is_told_what_to_install() {
+    let dir = tempfile::tempdir().unwrap();
+    let alone = dir.path().join("oncebox");
+    std::fs::copy(env!("CARGO_BIN_EXE_oncebox"), &alone).unwrap();
+    let output =
+        Command::new(alone).args(["demo", "--databases"]).env("PATH", "/nowhere").output().unwrap();
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{told}");
+    assert!(
+        told.starts_with("skipped: ") && told.contains("install the package oncebox-odbc"),
+        "{told}"
+    );
+}
+
+#[test]
 fn at_the_end_of_a_chain_too_a_receiver_without_a_guard_is_found_out() {
     let dir = tempfile::tempdir().unwrap();
     let flags = ["--chain", "--invoices", "300", "--seed", "7", "--break", "guard"];

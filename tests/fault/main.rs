@@ -21,6 +21,7 @@ mod disk;
 mod effects;
 mod external_calls;
 mod families;
+mod file_recipes;
 mod folders;
 mod gaps;
 mod hostile;

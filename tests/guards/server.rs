@@ -29,13 +29,13 @@ fn is_root() -> bool {
 }
 
 /// A directory that belongs to the server's user, and how its programs are run: a server will not be root.
-struct Home {
+pub(crate) struct Home {
     directory: TempDir,
     user: Option<&'static str>,
 }
 
 impl Home {
-    fn of(user: &'static str) -> Option<Self> {
+    pub(crate) fn of(user: &'static str) -> Option<Self> {
         let directory = tempfile::Builder::new().prefix("guards").tempdir_in("/tmp").unwrap();
         if !is_root() {
             return Some(Self { directory, user: None });
@@ -44,7 +44,7 @@ impl Home {
         chown.status.success().then_some(Self { directory, user: Some(user) })
     }
 
-    fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.directory.path()
     }
 
@@ -70,7 +70,7 @@ impl Home {
         assert!(output.status.success(), "{}: {complained}", program.display());
     }
 
-    fn start(&self, program: &Path, arguments: &[&str]) -> Running {
+    pub(crate) fn start(&self, program: &Path, arguments: &[&str]) -> Running {
         let mut command = self.program(program);
         let log = std::fs::File::create(self.path().join("log")).unwrap();
         command.args(arguments).stdout(log.try_clone().unwrap()).stderr(log);
@@ -87,7 +87,7 @@ impl Home {
         std::mem::forget(command.spawn().unwrap());
     }
 
-    fn wait(&self, is_ready: impl Fn() -> bool) {
+    pub(crate) fn wait(&self, is_ready: impl Fn() -> bool) {
         let until = Instant::now() + PATIENCE;
         while !is_ready() {
             let log = std::fs::read_to_string(self.path().join("log")).unwrap_or_default();
@@ -98,11 +98,27 @@ impl Home {
 }
 
 /// A server's process. It replaced the `setpriv` that started it, so the id is its own.
-struct Running(Child);
+pub(crate) struct Running(Child);
 
 impl Running {
+    /// kill -9 of it and of what it has started, which could hold its memory and its port.
+    fn kill(&mut self) {
+        let all = children(self.0.id());
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+        for id in &all {
+            // It may have ended with its parent.
+            drop(Command::new("kill").args(["-9", &id.to_string()]).output());
+        }
+        let until = Instant::now() + PATIENCE;
+        while all.iter().any(|id| is_running(*id)) {
+            assert!(Instant::now() < until, "a process of the server does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Ends it in good order, by its own id.
-    fn stop(&mut self, signal: &str) {
+    pub(crate) fn stop(&mut self, signal: &str) {
         let id = self.0.id().to_string();
         drop(Command::new("kill").args([signal, &id]).status());
         let until = Instant::now() + PATIENCE;
@@ -115,8 +131,27 @@ impl Running {
     }
 }
 
+/// The ids of the processes that a process has started and that have not ended.
+fn children(parent: u32) -> Vec<u32> {
+    let is_child = |id: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+        // The name before it may have brackets and spaces.
+        let fields = stat.rsplit_once(") ").map(|(_, fields)| fields.split(' ').take(2));
+        let fields: Vec<&str> = fields.into_iter().flatten().collect();
+        matches!(fields.as_slice(), [state, of] if *state != "Z" && of.parse() == Ok(parent))
+    };
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_child).collect()
+}
+
+/// Whether a process runs.
+fn is_running(id: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    !stat.is_empty() && !stat.contains(") Z ")
+}
+
 /// A port that nobody uses now.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
 }
@@ -133,8 +168,14 @@ pub(crate) struct Postgresql {
 }
 
 impl Postgresql {
-    /// `None` where it is not installed.
+    /// One that loses what it committed if the machine dies, and is faster. `None` where it is not installed.
+    #[allow(dead_code, reason = "each test program uses the part of it that it needs")]
     pub(crate) fn start() -> Option<Self> {
+        Self::start_with(&["-c", "fsync=off"])
+    }
+
+    /// One with more arguments. `None` where it is not installed.
+    pub(crate) fn start_with(more: &[&str]) -> Option<Self> {
         let [initdb, postgres, psql] = ["initdb", "postgres", "psql"].map(found);
         let (initdb, postgres, psql) = (initdb?, postgres?, psql?);
         let home = Home::of("postgres")?;
@@ -147,7 +188,7 @@ impl Postgresql {
         let port = free_port();
         let listens = format!("--port={port}");
         let places = ["-D", data, "-k", &socket, "-c", "listen_addresses=127.0.0.1", &listens];
-        let arguments = [places.as_slice(), &["-c", "fsync=off"]].concat();
+        let arguments = [places.as_slice(), more].concat();
         let running = home.start(&postgres, &arguments);
         let arguments = arguments.into_iter().map(str::to_owned).collect();
         let server = Self { running, home, server: postgres, arguments, psql, port };
@@ -164,6 +205,12 @@ impl Postgresql {
     #[allow(dead_code, reason = "each test program uses the part of it that it needs")]
     pub(crate) fn stop(&mut self) {
         self.running.stop("-INT");
+    }
+
+    /// kill -9.
+    #[allow(dead_code, reason = "each test program uses the part of it that it needs")]
+    pub(crate) fn kill(&mut self) {
+        self.running.kill();
     }
 
     /// Starts it over its directory.
@@ -186,6 +233,12 @@ impl Postgresql {
     pub(crate) fn address(&self) -> String {
         let home = self.home.path().display();
         format!("host={home} port={} user=guards dbname=postgres", self.port)
+    }
+
+    /// What it has logged since its start.
+    #[allow(dead_code, reason = "each test program uses the part of it that it needs")]
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.home.path().join("log")).unwrap()
     }
 
     /// The client, as a shell is told to run it.
@@ -214,8 +267,14 @@ pub(crate) struct Mariadb {
 }
 
 impl Mariadb {
-    /// `None` where it is not installed.
+    /// A small one. `None` where it is not installed.
+    #[allow(dead_code, reason = "each test program uses the part of it that it needs")]
     pub(crate) fn start() -> Option<Self> {
+        Self::start_with(&["--innodb-buffer-pool-size=16M"])
+    }
+
+    /// One with more arguments. `None` where it is not installed.
+    pub(crate) fn start_with(more: &[&str]) -> Option<Self> {
         let [install, mariadbd, client] = ["mariadb-install-db", "mariadbd", "mariadb"].map(found);
         let (install, mariadbd, client) = (install?, mariadbd?, client?);
         let home = Home::of("mysql")?;
@@ -228,8 +287,7 @@ impl Mariadb {
         let port = free_port();
         let listens = format!("--port={port}");
         let places = ["--no-defaults", &data, &socket, "--bind-address=127.0.0.1", &listens];
-        let small = ["--innodb-buffer-pool-size=16M"];
-        let arguments = [places.as_slice(), &small].concat();
+        let arguments = [places.as_slice(), more].concat();
         let running = home.start(&mariadbd, &arguments);
         let arguments = arguments.into_iter().map(str::to_owned).collect();
         let server = Self { running, home, server: mariadbd, arguments, client, port };
@@ -247,6 +305,12 @@ impl Mariadb {
     #[allow(dead_code, reason = "each test program uses the part of it that it needs")]
     pub(crate) fn stop(&mut self) {
         self.running.stop("-TERM");
+    }
+
+    /// kill -9.
+    #[allow(dead_code, reason = "each test program uses the part of it that it needs")]
+    pub(crate) fn kill(&mut self) {
+        self.running.kill();
     }
 
     /// Starts it over its directory.

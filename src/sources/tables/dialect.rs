@@ -119,7 +119,8 @@ impl Dialect {
         }
         let selected = selected.join(", ");
         let (condition, parameter) = self.condition(wanted);
-        let order = if is_xid8 { format!("tx, {id}") } else { id.clone() };
+        let by_id = self.by_id();
+        let order = if is_xid8 { format!("{table}.tx, {by_id}") } else { by_id };
         let sql = match self.product {
             Product::Postgresql | Product::Mariadb => format!(
                 "SELECT {selected} FROM {table} WHERE {condition} ORDER BY {order} LIMIT {limit}"
@@ -137,14 +138,15 @@ impl Dialect {
         let id = &self.id;
         let table = &self.table;
         let text = self.text(id);
+        let order = self.by_id();
         let free = "taken_at IS NULL AND taken_by IS NULL";
         Statement::new(match self.product {
             Product::Postgresql | Product::Mariadb => format!(
-                "SELECT {text} FROM {table} WHERE {free} ORDER BY {id} LIMIT {limit} FOR UPDATE SKIP LOCKED"
+                "SELECT {text} FROM {table} WHERE {free} ORDER BY {order} LIMIT {limit} FOR UPDATE SKIP LOCKED"
             ),
             Product::SqlServer => format!(
                 "SELECT TOP ({limit}) {text} FROM {table} WITH (READPAST, UPDLOCK, ROWLOCK)
-                  WHERE {free} ORDER BY {id}"
+                  WHERE {free} ORDER BY {order}"
             ),
         })
     }
@@ -194,8 +196,9 @@ impl Dialect {
         };
         let since = if self.product == Product::Postgresql { since.to_owned() } else { plain };
         let own = if of.is_some() { " AND taken_by = ?" } else { "" };
+        let order = self.by_id();
         let rest =
-            format!("{table} WHERE {id} > {after} AND taken_at >= {time}{own} ORDER BY {id}");
+            format!("{table} WHERE {id} > {after} AND taken_at >= {time}{own} ORDER BY {order}");
         let statement = Statement::new(match self.product {
             Product::Postgresql | Product::Mariadb => {
                 format!("SELECT {text} FROM {rest} LIMIT {limit}")
@@ -259,6 +262,16 @@ impl Dialect {
                 };
                 vec![format!("GRANT SELECT{update} ON {table} TO {who};")]
             }
+        }
+    }
+
+    /// The id, to sort by. With its table: `PostgreSQL` would take a bare name for the text that is selected of it, and
+    /// sort 10 before 9.
+    fn by_id(&self) -> String {
+        match self.product {
+            Product::Postgresql | Product::Mariadb => format!("{}.{}", self.table, self.id),
+            // A value that is converted has no name there.
+            Product::SqlServer => self.id.clone(),
         }
     }
 
@@ -355,6 +368,26 @@ mod tests {
             let read = dialect(product, odd).read(Columns::Ids, &Wanted::Unmarked, 5);
             assert!(read.sql.contains(&format!("FROM {table}")), "{}", read.sql);
             assert_eq!(read.parameters, []);
+        }
+    }
+
+    #[test]
+    fn rows_are_sorted_by_the_numbers_and_not_by_the_texts_that_are_selected() {
+        for (product, mode, order) in [
+            (Product::Postgresql, "mark", r#""outbox"."id""#),
+            (Product::Postgresql, "xid8", r#""outbox".tx, "outbox"."id""#),
+            (Product::Mariadb, "mark", "`outbox`.`id`"),
+            (Product::SqlServer, "mark", "[id]"),
+        ] {
+            let of = dialect(product, &format!(r#"{{"database":"erp","mode":"{mode}"}}"#));
+            let mut all = vec![of.read(Columns::Ids, &Wanted::Unmarked, 5)];
+            if mode == "mark" {
+                all.extend([of.unclaimed(5), of.marked_since("2026-01-31T12:00:00Z", None, 0, 5)]);
+            }
+            for statement in all {
+                let (_, sorted) = statement.sql.split_once("ORDER BY ").unwrap();
+                assert!(sorted.starts_with(order), "{}", statement.sql);
+            }
         }
     }
 
