@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::databases::connection::{Connection, Error, Refusal};
+use crate::databases::connection_string::checks_certificate;
 use crate::databases::database::{Database, Lease};
 use crate::databases::failure::{Class, Failure};
 use crate::databases::product::Product;
@@ -108,6 +109,7 @@ impl Facts {
         let encryption = match (encryption, database.settings().tls) {
             (Some(how), _) => check("tls", Level::Ok, json!(how), how.clone()),
             (None, false) => check("tls", Level::Warn, json!(false), "not encrypted: tls = false"),
+            (None, true) if product == Product::SqlServer => encrypted_by_driver(database),
             // A socket of this machine.
             (None, true) => check("tls", Level::Ok, json!(false), "not needed on this way"),
         };
@@ -116,6 +118,16 @@ impl Facts {
         let isolation = check("isolation", level, json!(isolation), isolation.clone());
         [server, encryption, isolation, durable(product, durability), known_letters(letters)]
     }
+}
+
+/// SQL Server tells it to administrators alone; the drivers refuse a server that does not encrypt.
+fn encrypted_by_driver(database: &Database) -> Check {
+    if checks_certificate(database.settings(), database.product()) {
+        return check("tls", Level::Ok, json!(true), "encrypted, as the driver was told");
+    }
+    let detail = "encrypted, as the driver was told; FreeTDS checks the server's certificate only if freetds.conf has a \
+                  ca file for it";
+    check("tls", Level::Warn, json!(true), detail)
 }
 
 /// Whether what is committed stays after a power cut.

@@ -57,14 +57,14 @@ fn pieces(erp: &Erp, article: &str) -> i64 {
 }
 
 /// The states of all deliveries, each with its number.
-fn states(home: &Path) -> String {
+pub(crate) fn states(home: &Path) -> String {
     let conn = file::open(&home.join("data/oncebox.db"));
     let sql = "SELECT state || ' ' || count(*) FROM deliveries GROUP BY state ORDER BY state";
     file::lines(&conn, sql).join(", ")
 }
 
 /// What the attempts say, oldest first.
-fn said(home: &Path) -> Vec<String> {
+pub(crate) fn said(home: &Path) -> Vec<String> {
     let conn = file::open(&home.join("data/oncebox.db"));
     let sql = "SELECT class || ': ' || coalesce(failed_reason, excerpt, '') FROM attempts ORDER BY started_at, delivery_seq, n";
     file::lines(&conn, sql)

@@ -1,4 +1,5 @@
-//! Databases of others through `oncebox-odbc`: a real `PostgreSQL` and a real `MariaDB`, real drivers, real processes.
+//! Databases of others through `oncebox-odbc`: a real `PostgreSQL`, a real `MariaDB` and a stand-in for SQL Server,
+//! real drivers, real processes.
 //!
 //! `cargo build -p oncebox-odbc` comes first.
 
@@ -25,6 +26,9 @@ mod rig;
 mod server;
 mod service;
 mod site;
+mod sql_server;
+mod sql_server_service;
+mod tds;
 mod transactions;
 
 use rig::process;

@@ -2,7 +2,7 @@
 //!
 //! Not here: in which transactions they run (`transaction.rs`).
 
-use crate::databases::connection::{Error, Statement};
+use crate::databases::connection::{Error, Refusal, Statement};
 use crate::model::database_product::Product;
 use crate::model::effect_statement::{EffectStatement, EffectValue};
 use crate::model::inbox_table::InboxTable;
@@ -68,6 +68,26 @@ pub(super) fn is_first(
         }
         Err(error) => Err(error),
     }
+}
+
+/// Asks for the number of the transaction, where a statement may end it and nothing says so: a procedure of SQL Server
+/// may, and what follows would be committed statement by statement.
+pub(super) fn transaction_number(product: Product) -> Option<Statement> {
+    match product {
+        Product::Postgresql | Product::Mariadb => None,
+        Product::SqlServer => {
+            Some(Statement::new("SELECT CAST(CURRENT_TRANSACTION_ID() AS nvarchar(20))"))
+        }
+    }
+}
+
+/// The error of an effect that ended its transaction, in the state that the standard has for it.
+pub(super) fn transaction_ended() -> Error {
+    Error::Refused(Refusal {
+        sqlstate: "2D000".to_owned(),
+        native: 0,
+        message: "the statement or its procedure has ended the transaction".to_owned(),
+    })
 }
 
 /// The effect of an integrator's statement.
