@@ -12,6 +12,7 @@
     reason = "tests fail by panicking and own their processes"
 )]
 
+mod ascii;
 mod by_transaction;
 mod claimed;
 mod effects;

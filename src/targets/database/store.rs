@@ -45,13 +45,17 @@ pub(super) fn claim(product: Product, group: &str, webhook_id: &str) -> Statemen
         Product::Postgresql => format!("{insert} VALUES (?, ?) ON CONFLICT DO NOTHING"),
         // A duplicate is an error, which ends neither the transaction nor needs another right.
         Product::Mariadb => format!("{insert} VALUES (?, ?)"),
+        // Values are compared by the collation of the columns: nothing else stands between them and it.
         Product::SqlServer => format!(
-            "{insert} SELECT x.g, x.e FROM (SELECT ? AS g, ? AS e) AS x WHERE NOT EXISTS \
-             (SELECT 1 FROM processed_events AS p WITH (UPDLOCK, HOLDLOCK) \
-             WHERE p.consumer_group = x.g AND p.event_id = x.e)"
+            "{insert} SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM processed_events WITH (UPDLOCK, HOLDLOCK) \
+             WHERE consumer_group = ? AND event_id = ?)"
         ),
     };
-    Statement::new(sql).with(group).with(webhook_id)
+    let statement = Statement::new(sql).with(group).with(webhook_id);
+    match product {
+        Product::Postgresql | Product::Mariadb => statement,
+        Product::SqlServer => statement.with(group).with(webhook_id),
+    }
 }
 
 /// Whether a claim found its id new. An error is one of the database.
