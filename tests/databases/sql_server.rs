@@ -1,4 +1,4 @@
-//! SQL Server's side of ours, through FreeTDS, against a stand-in that notes what it is sent (`tds/`): one connection.
+//! SQL Server's side of ours, through `FreeTDS`, against a stand-in that notes what it is sent (`tds/`): one connection.
 //!
 //! What a real server makes of our SQL is not proved here.
 
@@ -15,7 +15,7 @@ use crate::rig::skipped;
 use crate::site::{Site, has_driver, program, words, write_secret};
 use crate::tds::{Answer, Request, StandIn, Value};
 
-/// FreeTDS cannot be told a `}`.
+/// `FreeTDS` cannot be told a `}`.
 const PASSWORD: &str = "pass;word {with ='every\"thing";
 
 const LETTERS: &str = "Größe € Ω 😀";

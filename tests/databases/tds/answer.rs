@@ -22,7 +22,7 @@ pub(crate) enum Answer {
     /// The statement ends the transaction itself, without an error.
     Ends,
     /// One result after another.
-    Several(Vec<Answer>),
+    Several(Vec<Self>),
     /// The line is cut.
     Cut,
 }
@@ -93,7 +93,9 @@ impl Answer {
                 let mut tokens = columns(rows.first().map_or(1, Vec::len));
                 for row in rows {
                     tokens.push(0xD1);
-                    row.iter().for_each(|value| text_in_parts(value.as_deref(), &mut tokens));
+                    for value in row {
+                        text_in_parts(value.as_deref(), &mut tokens);
+                    }
                 }
                 let count = u64::try_from(rows.len()).unwrap();
                 tokens.extend(done_token(token, more, Some(count)));
@@ -175,15 +177,11 @@ fn sized(token: u8, body: &[u8]) -> Vec<u8> {
 }
 
 /// The answer to a log-on.
-pub(super) struct LoggedIn;
-
-impl LoggedIn {
-    pub(super) fn tokens(&self) -> Vec<u8> {
-        let mut body = vec![1, 0x74, 0, 0, 4];
-        short_text("Stand-in", &mut body);
-        body.extend([16, 0, 0, 0]);
-        [sized(0xAD, &body), done(None)].concat()
-    }
+pub(super) fn logged_in() -> Vec<u8> {
+    let mut body = vec![1, 0x74, 0, 0, 4];
+    short_text("Stand-in", &mut body);
+    body.extend([16, 0, 0, 0]);
+    [sized(0xAD, &body), done(None)].concat()
 }
 
 /// What happened to a transaction.

@@ -1,4 +1,4 @@
-//! A stand-in for SQL Server: it speaks enough of its protocol (TDS 7.4, not encrypted) that FreeTDS works with it, notes
+//! A stand-in for SQL Server: it speaks enough of its protocol (TDS 7.4, not encrypted) that `FreeTDS` works with it, notes
 //! what it is sent, and answers by a script.
 //!
 //! It parses no SQL. What it proves is what the driver sends of what we mean, and what we make of what a server answers;
@@ -15,7 +15,7 @@ use std::thread;
 pub(crate) use answer::Answer;
 pub(crate) use request::{Request, Value};
 
-use answer::{LoggedIn, Transaction};
+use answer::Transaction;
 use packet::Packets;
 
 /// What a stand-in answers to a statement. `None` is one changed row.
@@ -108,7 +108,7 @@ impl Session {
             return Some(self.tokens(error, request));
         }
         match request {
-            Request::LogIn { .. } => Some(LoggedIn.tokens()),
+            Request::LogIn { .. } => Some(answer::logged_in()),
             Request::Begin => Some(self.begin()),
             Request::Commit { begins } => Some(self.end(Transaction::Committed, *begins)),
             Request::RollBack { begins } => Some(self.end(Transaction::RolledBack, *begins)),
