@@ -284,6 +284,7 @@ helper=$(helpers | head -1)
 [[ -n $helper ]] || fail "no process of oncebox-odbc is there"
 grep -q '^Seccomp:.*2' "/proc/$helper/status" || fail "oncebox-odbc has no filter of system calls"
 grep -q 'oncebox.service' "/proc/$helper/cgroup" || fail "oncebox-odbc runs outside the unit"
+# shellcheck disable=SC2016  # The dollar is awk's.
 expect "^$(id -u oncebox)$" awk '/^Uid:/ { print $2 }' "/proc/$helper/status"
 systemctl stop oncebox.socket oncebox.service
 [[ -z $(helpers) ]] || fail "a process of oncebox-odbc outlived the service"
