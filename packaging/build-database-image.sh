@@ -43,4 +43,5 @@ install -d -m 0700 "$context/data"
 built=$(buildah --storage-driver vfs build --quiet --file packaging/Containerfile.databases "$context")
 rm -f "$image"
 buildah --storage-driver vfs push --quiet "$built" "docker-archive:$image:oncebox-databases:latest"
+buildah --storage-driver vfs rmi "$built" >/dev/null
 echo "image: $image ($(du -h "$image" | cut -f1))"

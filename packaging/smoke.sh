@@ -4,7 +4,7 @@
 # lintian, systemd-nspawn (systemd-container), unixodbc-dev and a network on the first run, after which the tree is kept in target/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-readonly suite=bookworm packages=ca-certificates,curl,libodbc2,man-db,nginx-light,odbc-postgresql,openssl,postgresql,python3,systemd,systemd-sysv
+readonly suite=bookworm packages=ca-certificates,curl,libodbc2,man-db,nginx-light,odbc-mariadb,odbc-postgresql,openssl,postgresql,python3,systemd,systemd-sysv,tdsodbc
 readonly home=$PWD/target/smoke
 readonly tree=$home/$suite-$packages box=$home/box
 

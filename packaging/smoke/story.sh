@@ -255,7 +255,9 @@ wait_for 60 "PostgreSQL" setpriv --reuid postgres --regid postgres --init-groups
 as_owner() { setpriv --reuid postgres --regid postgres --init-groups psql -qAt -v ON_ERROR_STOP=1 -d erp "$@"; }
 setpriv --reuid postgres --regid postgres --init-groups createdb --encoding UTF8 --template template0 erp
 printf '[databases.erp]\ndriver = "PostgreSQL Unicode"\nserver = "127.0.0.1"\nport = 5432\ndatabase = "erp"
-user = "oncebox"\npassword_file = "/etc/oncebox/erp.password"\ntls = false\n' > $more/40-erp.toml
+user = "oncebox"\npassword_file = "/etc/oncebox/erp.password"\ntls = false
+[databases.maria]\ndriver = "MariaDB Unicode"\nserver = "127.0.0.1"\nport = 1\ntls = false
+[databases.tds]\ndriver = "FreeTDS"\nserver = "127.0.0.1"\nport = 1\ntls = false\n' > $more/40-erp.toml
 install -m 0600 -o oncebox -g oncebox /dev/null /etc/oncebox/erp.password
 echo 'secret of the ERP' > /etc/oncebox/erp.password
 systemctl restart oncebox
@@ -266,6 +268,9 @@ dpkg -i /root/oncebox-odbc.deb
 expect 'It takes no arguments' man oncebox-odbc
 exits 1 oncebox database test erp
 expect 'correct user and password_file' cat "$work/out"
+# No server is there for the two others: what they say shows that they can be loaded.
+expect "connect to (MySQL )?server on '127.0.0.1'" oncebox database test maria
+expect 'Unable to connect: Adaptive Server' oncebox database test tds
 as_owner -c "CREATE ROLE oncebox LOGIN PASSWORD 'secret of the ERP'"
 oncebox database ddl postgresql --user oncebox | as_owner
 oncebox source ddl postgresql | as_owner

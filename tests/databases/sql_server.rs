@@ -92,6 +92,7 @@ fn texts_go_and_come_as_utf16() {
         user: "erp".to_owned(),
         database: "ERP".to_owned(),
         program: "oncebox".to_owned(),
+        is_odbc: true,
     };
     assert_eq!(server.heard().first(), Some(&log_in));
 }

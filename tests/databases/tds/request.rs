@@ -5,8 +5,8 @@ use super::packet;
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// The log-on.
-    LogIn { user: String, database: String, program: String },
+    /// The log-on. `is_odbc`: the server is to keep to the settings of ANSI, as indexes of some kinds need them.
+    LogIn { user: String, database: String, program: String, is_odbc: bool },
     /// A statement: as text, or in a call of a procedure that runs it.
     Statement { sql: String, types: String, values: Vec<Value>, is_call: bool },
     /// A transaction begins.
@@ -86,7 +86,8 @@ fn log_in(bytes: &[u8]) -> Request {
         let letters = usize::from(reader.u16());
         wide(&bytes[start..start + letters * 2])
     };
-    Request::LogIn { user: text(40), program: text(48), database: text(68) }
+    let is_odbc = bytes[25] & 2 != 0;
+    Request::LogIn { user: text(40), program: text(48), database: text(68), is_odbc }
 }
 
 fn transaction(reader: &mut Reader<'_>) -> Request {
