@@ -88,6 +88,19 @@ fn texts_go_and_come_as_utf16() {
     let (_, values) = server.statements().pop().unwrap();
     let wide = |text: &str| Value::Wide(text.to_owned());
     assert_eq!(values, [wide(LETTERS), Value::Null, wide(""), wide(&long)]);
+    let declared = server.heard().into_iter().find_map(|heard| match heard {
+        Request::Statement { types, is_call: true, .. } => Some(types),
+        _ => None,
+    });
+    // Not ntext, which many functions do not take.
+    let types = "@P1 NVARCHAR(12),@P2 NVARCHAR(1),@P3 NVARCHAR(1),@P4 NVARCHAR(MAX)";
+    assert_eq!(declared.unwrap(), types);
+    for letters in [3_999, 4_000, 4_001] {
+        let text = "ß".repeat(letters);
+        connection.run(&Statement::new("UPDATE a SET b = ?").with(text.as_str())).unwrap();
+        let (_, values) = server.statements().pop().unwrap();
+        assert_eq!(values, [Value::Wide(text)], "{letters}");
+    }
     let log_in = Request::LogIn {
         user: "erp".to_owned(),
         database: "ERP".to_owned(),
