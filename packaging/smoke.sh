@@ -4,7 +4,7 @@
 # lintian, systemd-nspawn (systemd-container), unixodbc-dev and a network on the first run, after which the tree is kept in target/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-readonly suite=bookworm packages=ca-certificates,curl,man-db,nginx-light,openssl,python3,systemd,systemd-sysv
+readonly suite=bookworm packages=ca-certificates,curl,libodbc2,man-db,nginx-light,odbc-mariadb,odbc-postgresql,openssl,postgresql,python3,systemd,systemd-sysv,tdsodbc
 readonly home=$PWD/target/smoke
 readonly tree=$home/$suite-$packages box=$home/box
 
@@ -59,7 +59,7 @@ sed -i 's/^Version: .*/Version: 9.9.9-1/' "$box/root/newer/DEBIAN/control"
 find "$box/root/newer" -name oncebox.socket -exec sed -i 's/^Backlog=.*/Backlog=2048/' {} +
 dpkg-deb --build -Znone "$box/root/newer" "$box/root/newer.deb" >/dev/null
 rm -r "$box/root/newer"
-cp "$home/oncebox.deb" "$box/root/oncebox.deb"
+cp "$home/oncebox.deb" "$home/oncebox-odbc.deb" "$box/root/"
 
 step "it boots"
 systemd-nspawn --quiet --boot --directory "$box" --register=no --keep-unit --private-network --console=pipe \

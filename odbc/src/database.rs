@@ -5,7 +5,8 @@
 use odbc_api::parameter::{VarWCharArray, VarWCharBox};
 use odbc_api::{
     Connection, ConnectionOptions, Cursor, CursorRow, Environment, IntoParameter, Preallocated,
-    ResultSetMetadata, handles::StatementImpl,
+    ResultSetMetadata,
+    handles::{Statement, StatementImpl},
 };
 
 use crate::frame::{Answer, MOST_ROWS_BYTES, MOST_VALUE_LETTERS, Refusal, Request, Row};
@@ -64,7 +65,8 @@ impl<'a> Database<'a> {
         let connection = self.connected()?;
         for sql in setup {
             if let Err(refused) = execute(connection, sql, Vec::new()) {
-                connection.rollback().map_err(refusal)?;
+                // Why it was refused is of more use than why it cannot be rolled back: the service gives this connection up.
+                drop(connection.rollback());
                 return Err(refused);
             }
         }
@@ -110,8 +112,12 @@ impl<'a> Database<'a> {
         let names = names(&mut cursor)?;
         let mut rows = Vec::new();
         let mut bytes = 0_usize;
-        while rows.len() < most && bytes < MOST_ROWS_BYTES {
+        while bytes < MOST_ROWS_BYTES {
+            // Read to its end where that is near: what is cut off ends the transaction of SQL Server.
             let Some(mut found) = cursor.next_row().map_err(refusal)? else { break };
+            if rows.len() >= most {
+                break;
+            }
             let row = row(&mut found, &names)?;
             bytes = bytes.saturating_add(row.iter().flatten().map(String::len).sum());
             rows.push(row);
@@ -131,7 +137,8 @@ fn bound(parameters: Vec<Option<String>>) -> Vec<VarWCharBox> {
     parameters.into_iter().map(IntoParameter::into_parameter).collect()
 }
 
-/// Runs a statement to the end of its last result, so that no error of a procedure is missed. `None`: no number is known.
+/// Runs a statement to the end of its last result, so that no error is missed: how many rows were changed by the result that
+/// the driver stops at first. `None`: no number is known.
 fn execute(
     connection: &Connection<'_>,
     sql: &str,
@@ -139,14 +146,29 @@ fn execute(
 ) -> Result<Option<u64>, Refusal> {
     let mut statement = prepared(connection)?;
     let values = bound(parameters);
-    if let Some(mut result) = statement.execute(sql, values.as_slice()).map_err(refusal)? {
-        while let Some(next) = result.more_results().map_err(refusal)? {
-            result = next;
+    let has_rows = match statement.execute(sql, values.as_slice()).map_err(refusal)? {
+        Some(rows) => {
+            // Dropped, a cursor is closed with all results that follow.
+            let _open = rows.into_stmt();
+            true
         }
-        return Ok(None);
-    }
-    let changed = statement.row_count().map_err(refusal)?;
+        None => false,
+    };
+    let changed = if has_rows { None } else { statement.row_count().map_err(refusal)? };
+    let mut statement = statement.into_handle();
+    while next_result(&mut statement)? {}
+    drop(values);
     Ok(changed.and_then(|changed| u64::try_from(changed).ok()))
+}
+
+/// Goes on to the next result of a statement, if there is one.
+fn next_result(statement: &mut StatementImpl<'_>) -> Result<bool, Refusal> {
+    #[expect(
+        unsafe_code,
+        reason = "nothing is bound to the columns of any result of this statement"
+    )]
+    let found = unsafe { statement.more_results() };
+    found.into_result_bool(statement).map_err(refusal)
 }
 
 fn names(cursor: &mut impl ResultSetMetadata) -> Result<Vec<String>, Refusal> {

@@ -250,6 +250,55 @@ systemctl restart oncebox
 exits 0 oncebox source test drops
 oncebox source remove drops --yes >/dev/null
 
+step "an ERP's PostgreSQL: written into and read, by a process of oncebox-odbc within the unit's limits"
+wait_for 60 "PostgreSQL" setpriv --reuid postgres --regid postgres --init-groups pg_isready --quiet
+as_owner() { setpriv --reuid postgres --regid postgres --init-groups psql -qAt -v ON_ERROR_STOP=1 -d erp "$@"; }
+setpriv --reuid postgres --regid postgres --init-groups createdb --encoding UTF8 --template template0 erp
+printf '[databases.erp]\ndriver = "PostgreSQL Unicode"\nserver = "127.0.0.1"\nport = 5432\ndatabase = "erp"
+user = "oncebox"\npassword_file = "/etc/oncebox/erp.password"\ntls = false
+[databases.maria]\ndriver = "MariaDB Unicode"\nserver = "127.0.0.1"\nport = 1\ntls = false
+[databases.tds]\ndriver = "FreeTDS"\nserver = "127.0.0.1"\nport = 1\ntls = false\n' > $more/40-erp.toml
+install -m 0600 -o oncebox -g oncebox /dev/null /etc/oncebox/erp.password
+echo 'secret of the ERP' > /etc/oncebox/erp.password
+systemctl restart oncebox
+exits 1 oncebox database test erp
+expect 'install the package oncebox-odbc' cat "$work/out"
+dpkg -i /root/oncebox-odbc.deb
+[[ $(mode /usr/bin/oncebox-odbc) == '755 root:root' ]] || fail "oncebox-odbc is $(mode /usr/bin/oncebox-odbc)"
+expect 'It takes no arguments' man oncebox-odbc
+exits 1 oncebox database test erp
+expect 'correct user and password_file' cat "$work/out"
+# No server is there for the two others: what they say shows that they can be loaded.
+expect "connect to (MySQL )?server on '127.0.0.1'" oncebox database test maria
+expect 'Unable to connect: Adaptive Server' oncebox database test tds
+as_owner -c "CREATE ROLE oncebox LOGIN PASSWORD 'secret of the ERP'"
+oncebox database ddl postgresql --user oncebox | as_owner
+oncebox source ddl postgresql | as_owner
+oncebox source ddl postgresql | sed -n 's/^-- *\(GRANT .*\)/\1/p' | as_owner
+exits 0 oncebox database test erp
+expect 'processed_events is there' cat "$work/out"
+oncebox subscription create written --event-type 'written.*' --database erp --inbox oncebox_inbox >/dev/null
+oncebox emit written.now --payload '{"text":"Größe € Ω"}' >/dev/null
+wait_for 20 "the row of the inbox" eval "[[ \$(as_owner -c 'SELECT payload FROM oncebox_inbox') == *'Größe € Ω'* ]]"
+[[ $(as_owner -c 'SELECT count(*) FROM processed_events') == 1 ]] || fail "no guard was written"
+oncebox source add erp --database erp >/dev/null
+as_owner -c "INSERT INTO outbox (event_type, payload) VALUES ('read.now', '{\"n\":1}')"
+wait_for 20 "the mark of the row" eval "[[ \$(as_owner -c 'SELECT count(*) FROM outbox WHERE taken_at IS NOT NULL') == 1 ]]"
+helpers() { find /proc -maxdepth 2 -name exe -lname /usr/bin/oncebox-odbc 2>/dev/null | cut -d/ -f3; }
+helper=$(helpers | head -1)
+[[ -n $helper ]] || fail "no process of oncebox-odbc is there"
+grep -q '^Seccomp:.*2' "/proc/$helper/status" || fail "oncebox-odbc has no filter of system calls"
+grep -q 'oncebox.service' "/proc/$helper/cgroup" || fail "oncebox-odbc runs outside the unit"
+# shellcheck disable=SC2016  # The dollar is awk's.
+expect "^$(id -u oncebox)$" awk '/^Uid:/ { print $2 }' "/proc/$helper/status"
+systemctl stop oncebox.socket oncebox.service
+[[ -z $(helpers) ]] || fail "a process of oncebox-odbc outlived the service"
+systemctl start oncebox.socket oncebox.service
+oncebox source remove erp --yes >/dev/null
+oncebox subscription delete written --yes >/dev/null
+rm $more/40-erp.toml
+systemctl restart oncebox
+
 step "doctor finds nothing wrong, whoever runs it"
 oncebox doctor
 setpriv --reuid oncebox --regid oncebox --clear-groups oncebox doctor >/dev/null
@@ -317,6 +366,8 @@ grep -q '^trusted_proxies' $more/20-proxy.toml || fail "the upgrade lost a setti
 expect evt_smoke_4 oncebox webhook list
 
 step "removed, then purged: the data stays until a person deletes it"
+dpkg --purge oncebox-odbc
+[[ ! -e /usr/bin/oncebox-odbc ]] || fail "purging oncebox-odbc left its program behind"
 dpkg --remove oncebox
 ! systemctl is-active --quiet oncebox.socket oncebox.service || fail "it runs on without its package"
 [[ -e $data/oncebox.db && -e $key ]] || fail "removing the package took data away"

@@ -58,6 +58,11 @@ pub fn connection_string(
     Ok(text.0)
 }
 
+/// Whether the driver checks the server's certificate where the connection is encrypted.
+pub fn checks_certificate(database: &DatabaseAt, product: Product) -> bool {
+    dialect_of(database, product) != Dialect::FreeTds
+}
+
 fn dialect_of(database: &DatabaseAt, product: Product) -> Dialect {
     let driver = database.driver.as_deref().unwrap_or_default().to_lowercase();
     match product {

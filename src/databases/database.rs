@@ -300,6 +300,13 @@ impl Lease {
         state.restarts = state.restarts.saturating_add(1);
     }
 
+    /// Gives up a connection of which nobody knows whether a transaction is open: the next one begins on another. SQL Server
+    /// ends a transaction at most errors by itself, and then refuses to roll it back.
+    fn give_up(&mut self) {
+        self.helper = None;
+        self.is_fresh = false;
+    }
+
     /// The id of the process, while there is one.
     #[cfg(any(test, feature = "internals"))]
     pub fn process(&self) -> Option<u32> {
@@ -316,6 +323,9 @@ impl Connection for Lease {
             begun = self.call(Helper::begin);
         }
         self.is_open = begun.is_ok();
+        if begun.is_err() {
+            self.give_up();
+        }
         begun
     }
 
@@ -326,8 +336,19 @@ impl Connection for Lease {
     }
 
     fn roll_back(&mut self) -> Result<(), Error> {
-        let done = self.call(Helper::roll_back);
-        self.is_open = self.is_open && done.is_err();
+        self.is_open = false;
+        let Some(helper) = &mut self.helper else { return Err(Lost::Ended.into()) };
+        let done = helper.roll_back();
+        let Err(error) = &done else {
+            self.database.note(&done, self.is_test);
+            return done;
+        };
+        // That nothing is there to roll back says nothing about the database.
+        if self.database.judge(error).class == Class::Away {
+            self.database.note(&done, self.is_test);
+            self.end();
+        }
+        self.give_up();
         done
     }
 

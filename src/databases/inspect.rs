@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::databases::connection::{Connection, Error, Refusal};
+use crate::databases::connection_string::checks_certificate;
 use crate::databases::database::{Database, Lease};
 use crate::databases::failure::{Class, Failure};
 use crate::databases::product::Product;
@@ -118,6 +119,7 @@ impl Facts {
         let encryption = match (encryption, database.settings().tls) {
             (Some(how), _) => check("tls", Level::Ok, json!(how), how.clone()),
             (None, false) => check("tls", Level::Warn, json!(false), "not encrypted: tls = false"),
+            (None, true) if product == Product::SqlServer => encrypted_by_driver(database),
             // A socket of this machine.
             (None, true) => check("tls", Level::Ok, json!(false), "not needed on this way"),
         };
@@ -126,6 +128,16 @@ impl Facts {
         let isolation = check("isolation", level, json!(isolation), isolation.clone());
         [server, encryption, isolation, durable(product, durability), known_letters(letters)]
     }
+}
+
+/// SQL Server tells it to administrators alone; the drivers refuse a server that does not encrypt.
+fn encrypted_by_driver(database: &Database) -> Check {
+    if checks_certificate(database.settings(), database.product()) {
+        return check("tls", Level::Ok, json!(true), "encrypted, as the driver was told");
+    }
+    let detail = "encrypted, as the driver was told; FreeTDS checks the server's certificate only if freetds.conf has a \
+                  ca file for it";
+    check("tls", Level::Warn, json!(true), detail)
 }
 
 /// Whether what is committed stays after a power cut.
@@ -156,8 +168,9 @@ fn durable(product: Product, found: &str) -> Check {
 
 fn known_letters(found: &str) -> Check {
     if found == "SQL_ASCII" {
-        let detail = "SQL_ASCII: the database does not know which letters its bytes are; what is no ASCII cannot be exchanged";
-        return check("letters", Level::Fail, json!(found), detail);
+        let detail = "SQL_ASCII: the database does not know which letters its bytes are. They are read and written as UTF-8; \
+                      a row with other bytes is quarantined (databases.md has what converts them)";
+        return check("letters", Level::Warn, json!(found), detail);
     }
     check("letters", Level::Ok, json!(found), found)
 }

@@ -20,9 +20,11 @@ const MARIADB: &[&str] = &[
      innodb_lock_wait_timeout = 5, lock_wait_timeout = 5 /*M!100100 , max_statement_time = 30 */",
 ];
 
+/// A language brings its own order of dates, so that the order comes after it.
 const SQL_SERVER: &[&str] = &[
     "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCK_TIMEOUT 5000; \
-     SET XACT_ABORT ON; SET NOCOUNT OFF; SET DATEFORMAT ymd; SET LANGUAGE us_english; SET ANSI_WARNINGS ON",
+     SET XACT_ABORT ON; SET NOCOUNT OFF; SET ROWCOUNT 0; SET LANGUAGE us_english; SET DATEFORMAT ymd; \
+     SET ANSI_WARNINGS ON",
 ];
 
 /// The statements that come first in each transaction.

@@ -32,10 +32,13 @@ pub fn facts(product: Product) -> Statement {
               WHERE variable_name = 'SSL_CIPHER')"
         }
         Product::SqlServer => {
-            "SELECT CAST(SERVERPROPERTY('ProductVersion') AS nvarchar(128)), N'READ COMMITTED', \
+            // Whether it is encrypted is shown to administrators alone.
+            "SELECT CAST(SERVERPROPERTY('ProductVersion') AS nvarchar(128)), \
+             (SELECT CASE transaction_isolation_level WHEN 2 THEN N'read committed' \
+              ELSE CAST(transaction_isolation_level AS nvarchar(10)) END FROM sys.dm_exec_sessions WHERE session_id = @@SPID), \
              (SELECT delayed_durability_desc FROM sys.databases WHERE database_id = DB_ID()), \
              CAST(DATABASEPROPERTYEX(DB_NAME(), 'Collation') AS nvarchar(128)), QUOTENAME(USER_NAME()), \
-             CAST(CONNECTIONPROPERTY('net_transport') AS nvarchar(40))"
+             CAST(NULL AS nvarchar(40))"
         }
     })
 }

@@ -184,3 +184,37 @@ fn a_line_that_is_cut_at_commits_doubles_no_effect_and_loses_none() {
         process.stop();
     }
 }
+
+/// `PostgreSQL` refuses a commit of a procedure within a transaction of ours. It is no fault of the event.
+#[test]
+fn a_procedure_that_commits_is_a_hold_until_it_no_longer_does() {
+    for erp in erps("mark").into_iter().filter(|erp| erp.product() == Product::Postgresql) {
+        set_up(&erp);
+        let procedure = |more: &str| {
+            erp.run(&format!(
+                "CREATE OR REPLACE PROCEDURE take(a text) LANGUAGE plpgsql AS $$ BEGIN
+                   UPDATE stock SET pieces = pieces - 1 WHERE article = a; {more} END $$"
+            ));
+        };
+        procedure("COMMIT;");
+        let home = tempfile::tempdir().unwrap();
+        erp.settings(home.path(), "");
+        let process = Process::start(home.path());
+        let effect = home.path().join("take.sql");
+        fs::write(&effect, "CALL take(:aggregate_id)").unwrap();
+        let effect = effect.to_str().unwrap();
+        let create =
+            ["subscription", "create", "take", "--database", "erp", "--effect-file", effect];
+        oncebox(home.path(), &[&create[..], &["--max-attempts", "2"]].concat());
+        publish(&process, "a");
+        until("it is tried more often than attempts are left", || said(home.path()).len() >= 3);
+        let said = said(home.path()).remove(0);
+        assert!(said.contains("invalid transaction termination (2D000); "), "{said}");
+        assert!(said.contains("take COMMIT, ROLLBACK and BEGIN TRANSACTION out of it"), "{said}");
+        assert_eq!((states(home.path()).as_str(), pieces(&erp, "a")), ("pending 1", STOCK));
+        procedure("");
+        until("it goes on by itself", || states(home.path()) == "completed 1");
+        assert_eq!(pieces(&erp, "a"), STOCK - 1);
+        process.stop();
+    }
+}

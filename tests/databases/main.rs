@@ -1,4 +1,5 @@
-//! Databases of others through `oncebox-odbc`: a real `PostgreSQL` and a real `MariaDB`, real drivers, real processes.
+//! Databases of others through `oncebox-odbc`: a real `PostgreSQL`, a real `MariaDB` and a stand-in for SQL Server,
+//! real drivers, real processes.
 //!
 //! `cargo build -p oncebox-odbc` comes first.
 
@@ -11,6 +12,7 @@
     reason = "tests fail by panicking and own their processes"
 )]
 
+mod ascii;
 mod by_transaction;
 mod chain;
 mod claimed;
@@ -31,7 +33,10 @@ mod server;
 mod service;
 mod silence;
 mod site;
+mod sql_server;
+mod sql_server_service;
 mod stock;
+mod tds;
 mod terms;
 mod transactions;
 

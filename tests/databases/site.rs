@@ -2,7 +2,7 @@
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -94,6 +94,12 @@ pub(crate) fn has_driver(name: &str) -> bool {
     known.is_ok_and(|known| known.status.success())
 }
 
+/// A file that only its owner may read.
+pub(crate) fn write_secret(file: &Path, secret: &str) {
+    std::fs::write(file, format!("{secret}\n")).unwrap();
+    std::fs::set_permissions(file, Permissions::from_mode(0o600)).unwrap();
+}
+
 /// Gives a client of the command line its input.
 pub(crate) fn shell(client: &str, input: &str) {
     let script = format!("{client} <<'SQL'\n{input}\nSQL\n");
@@ -158,8 +164,7 @@ impl Site {
     pub(crate) fn settings(&self, password: &str) -> (DatabaseAt, TempDir) {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("password");
-        std::fs::write(&file, format!("{password}\n")).unwrap();
-        std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+        write_secret(&file, password);
         let (driver, database) = match self.product {
             Product::Postgresql => ("PostgreSQL Unicode", "postgres"),
             Product::Mariadb | Product::SqlServer => ("MariaDB Unicode", "guards"),

@@ -1,12 +1,13 @@
--- The outbox of an ERP on SQL Server 2016 or later. Written after SQL Server's documentation and not run against a
--- real server: there was none to try it on. Try it on a copy of your database first.
+-- The outbox of an ERP on SQL Server 2016 or later. NOT RUN against a real server, of which there was none: it is
+-- written after SQL Server's documentation. Try it on a copy of your database first.
 [mark]--   oncebox source add erp --database erp --table {table}
 [claim]--   oncebox source add erp --database erp --table {table} --mode claim
 --
 -- Nothing here can fail or delay a transaction of the ERP: there is no UNIQUE, no CHECK, no limit on a text, no index
 -- on a text. Oncebox quarantines a row that it cannot use, with the reason.
 
--- A sequence, because an IDENTITY column would change what the ERP reads from @@IDENTITY after its own INSERT.
+-- A sequence, because an IDENTITY column would change what the ERP reads from @@IDENTITY after its own INSERT. It gives
+-- no number to an INSERT with TOP, nor in a session that has set ROWCOUNT: such a statement would fail.
 IF OBJECT_ID(N'dbo.{table}_id', N'SO') IS NULL
 CREATE SEQUENCE dbo.{table}_id AS bigint START WITH 1 INCREMENT BY 1;
 GO
@@ -52,9 +53,12 @@ GO
 -- one invoice are three rows with three keys. Not for a table that a program writes with OUTPUT without INTO
 -- (Entity Framework Core does so unless told that the table has a trigger): SQL Server refuses such a statement on a
 -- table that has any trigger. There the ERP itself inserts the row.
+-- Both tables must have one owner, as all in dbo have: so users of the ERP need no right to the outbox. ROWCOUNT 0,
+-- which holds in the trigger alone: a limit that the ERP has set would cut off facts, or make its INSERT fail.
 --   CREATE TRIGGER dbo.invoices_to_{table}_new ON dbo.invoices AFTER INSERT AS
 --   BEGIN
 --     SET NOCOUNT ON;
+--     SET ROWCOUNT 0;
 --     INSERT INTO dbo.{table} (event_type, payload, aggregate_type, aggregate_id)
 --     SELECT N'invoice.created', (SELECT i.number, i.total FOR JSON PATH, WITHOUT_ARRAY_WRAPPER),
 --            N'invoice', i.number
@@ -64,6 +68,7 @@ GO
 --   CREATE TRIGGER dbo.invoices_to_{table}_gone ON dbo.invoices AFTER DELETE AS
 --   BEGIN
 --     SET NOCOUNT ON;
+--     SET ROWCOUNT 0;
 --     INSERT INTO dbo.{table} (event_type, payload, aggregate_type, aggregate_id)
 --     SELECT N'invoice.deleted', (SELECT d.number FOR JSON PATH, WITHOUT_ARRAY_WRAPPER), N'invoice', d.number
 --       FROM deleted AS d;

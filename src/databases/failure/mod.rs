@@ -74,7 +74,15 @@ fn class_of(product: Product, refusal: &Refusal) -> Class {
         Product::Mariadb => of_mariadb(*native),
         Product::SqlServer => of_sql_server(*native),
     };
+    if by_number.is_none() && is_only_an_error_of_sql_server(product, refusal) {
+        return Class::Unknown;
+    }
     by_number.or_else(|| of_log_on(sqlstate, message)).unwrap_or_else(|| of_state(sqlstate))
+}
+
+/// Drivers of SQL Server say 42000 for each error that they do not know: a mistake in a statement or anything else.
+fn is_only_an_error_of_sql_server(product: Product, refusal: &Refusal) -> bool {
+    product == Product::SqlServer && refusal.sqlstate == "42000" && refusal.native != 0
 }
 
 /// psqlodbc has one state for every failure to connect: the words tell, in the language of the server.
@@ -115,7 +123,7 @@ fn of_mariadb(native: i32) -> Option<Class> {
             Class::AuthHold
         }
         1046 | 1049 | 1054 | 1064 | 1109 | 1136 | 1146 | 1149 | 1193 | 1305 | 1318 | 1347
-        | 1356 | 1582 => Class::SchemaHold,
+        | 1356 | 1422 | 1582 => Class::SchemaHold,
         1048 | 1062 | 1216 | 1217 | 1264 | 1265 | 1292 | 1364 | 1366 | 1406 | 1411 | 1451
         | 1452 | 1586 | 1644 | 1690 | 3819 | 4025 => Class::Refused,
         _ => return None,
@@ -132,7 +140,46 @@ fn of_sql_server(native: i32) -> Option<Class> {
         229 | 230 | 262 | 297 | 300 | 916 | 4060 | 18452 | 18456 | 18486 | 18487 | 18488 => {
             Class::AuthHold
         }
-        102 | 105 | 156 | 201 | 206 | 207 | 208 | 213 | 2812 | 8144 | 8145 => Class::SchemaHold,
+        // The statement has a mistake, or what it names is not there. 266, 3902, 3903: a procedure ended the transaction, or
+        // left another one open. 334: OUTPUT on a table with a trigger. 1934: a setting that an index does not allow.
+        102..=105
+        | 107
+        | 109
+        | 110
+        | 120
+        | 121
+        | 137
+        | 156
+        | 170
+        | 174
+        | 195
+        | 201
+        | 206
+        | 207
+        | 208
+        | 213
+        | 214
+        | 257
+        | 266
+        | 319
+        | 334
+        | 402
+        | 911
+        | 1088
+        | 1934
+        | 2809
+        | 2812
+        | 3902
+        | 3903
+        | 4104
+        | 4121
+        | 4145
+        | 8117
+        | 8120
+        | 8144
+        | 8145
+        | 8146
+        | 8162 => Class::SchemaHold,
         220
         | 232
         | 241
@@ -170,7 +217,8 @@ fn of_state(sqlstate: &str) -> Class {
     match class {
         "08" | "53" | "57" | "58" | "XX" => Class::Away,
         "28" => Class::AuthHold,
-        "0A" | "3D" | "3F" | "42" => Class::SchemaHold,
+        // 2D: a procedure commits or rolls back.
+        "0A" | "2D" | "3D" | "3F" | "42" => Class::SchemaHold,
         "22" | "23" | "P0" => Class::Refused,
         _ => Class::Unknown,
     }
@@ -188,12 +236,27 @@ fn scrubbed(product: Product, refusal: &Refusal) -> String {
     };
     let shown: String = words.chars().filter(|c| !c.is_control()).take(MOST_LETTERS).collect();
     let cut = if words.chars().count() > MOST_LETTERS { "…" } else { "" };
+    let next = if ends_transaction(product, refusal) { ENDS_TRANSACTION } else { "" };
     // psqlodbc has small numbers of its own, which nobody can look up.
     match (sqlstate.as_str(), product) {
-        ("", _) => format!("{shown}{cut}"),
-        (state, Product::Postgresql) => format!("{shown}{cut} ({state})"),
-        (state, _) => format!("{shown}{cut} ({state}, {native})"),
+        ("", _) => format!("{shown}{cut}{next}"),
+        (state, Product::Postgresql) => format!("{shown}{cut} ({state}){next}"),
+        (state, _) => format!("{shown}{cut} ({state}, {native}){next}"),
     }
+}
+
+/// What to do about a statement or a procedure that ends the transaction that it runs in.
+const ENDS_TRANSACTION: &str =
+    "; it runs in a transaction of Oncebox: take COMMIT, ROLLBACK and BEGIN TRANSACTION out of it";
+
+/// Whether it was refused because a statement or a procedure ends the transaction that it runs in.
+fn ends_transaction(product: Product, refusal: &Refusal) -> bool {
+    let numbers: &[i32] = match product {
+        Product::Postgresql => &[],
+        Product::Mariadb => &[1422],
+        Product::SqlServer => &[266, 3902, 3903],
+    };
+    refusal.sqlstate.starts_with("2D") || numbers.contains(&refusal.native)
 }
 
 /// The message itself: what follows it, such as the details of `PostgreSQL`, has the row.

@@ -12,6 +12,10 @@ use crate::sources::field::Field;
 /// Characters that are read of a value other than the payload: more than any field accepts.
 const MAX_CELL_CHARS: u32 = 5_000;
 
+/// SQL Server: rows that the ERP has not committed are left out instead of waited for. In a database with
+/// `READ_COMMITTED_SNAPSHOT` that is refused unless locks are asked for.
+const PAST_LOCKS: &str = "READPAST, READCOMMITTEDLOCK";
+
 /// The statements of one source.
 #[derive(Clone, Debug)]
 pub(in crate::sources) struct Dialect {
@@ -125,9 +129,8 @@ impl Dialect {
             Product::Postgresql | Product::Mariadb => format!(
                 "SELECT {selected} FROM {table} WHERE {condition} ORDER BY {order} LIMIT {limit}"
             ),
-            // READPAST: rows that the ERP has not committed are left out instead of waited for.
             Product::SqlServer => format!(
-                "SELECT TOP ({limit}) {selected} FROM {table} WITH (READPAST) WHERE {condition} ORDER BY {order}"
+                "SELECT TOP ({limit}) {selected} FROM {table} WITH ({PAST_LOCKS}) WHERE {condition} ORDER BY {order}"
             ),
         };
         Statement { sql, parameters: parameter.into_iter().map(Some).collect() }
@@ -145,7 +148,7 @@ impl Dialect {
                 "SELECT {text} FROM {table} WHERE {free} ORDER BY {order} LIMIT {limit} FOR UPDATE SKIP LOCKED"
             ),
             Product::SqlServer => format!(
-                "SELECT TOP ({limit}) {text} FROM {table} WITH (READPAST, UPDLOCK, ROWLOCK)
+                "SELECT TOP ({limit}) {text} FROM {table} WITH ({PAST_LOCKS}, UPDLOCK, ROWLOCK)
                   WHERE {free} ORDER BY {order}"
             ),
         })
@@ -219,7 +222,10 @@ impl Dialect {
             wanted => self.condition(wanted),
         };
         let count = self.text("count(*)");
-        let hint = if self.product == Product::SqlServer { " WITH (READPAST)" } else { "" };
+        let hint = match self.product {
+            Product::SqlServer => format!(" WITH ({PAST_LOCKS})"),
+            Product::Postgresql | Product::Mariadb => String::new(),
+        };
         let sql = format!("SELECT {count} FROM {}{hint} WHERE {condition}", self.table);
         Statement { sql, parameters: parameter.into_iter().map(Some).collect() }
     }

@@ -2,7 +2,7 @@
 //!
 //! Not here: in which transactions they run (`transaction.rs`).
 
-use crate::databases::connection::{Error, Statement};
+use crate::databases::connection::{Error, Refusal, Statement};
 use crate::model::database_product::Product;
 use crate::model::effect_statement::{EffectStatement, EffectValue};
 use crate::model::inbox_table::InboxTable;
@@ -45,13 +45,17 @@ pub(super) fn claim(product: Product, group: &str, webhook_id: &str) -> Statemen
         Product::Postgresql => format!("{insert} VALUES (?, ?) ON CONFLICT DO NOTHING"),
         // A duplicate is an error, which ends neither the transaction nor needs another right.
         Product::Mariadb => format!("{insert} VALUES (?, ?)"),
+        // Values are compared by the collation of the columns: nothing else stands between them and it.
         Product::SqlServer => format!(
-            "{insert} SELECT x.g, x.e FROM (SELECT ? AS g, ? AS e) AS x WHERE NOT EXISTS \
-             (SELECT 1 FROM processed_events AS p WITH (UPDLOCK, HOLDLOCK) \
-             WHERE p.consumer_group = x.g AND p.event_id = x.e)"
+            "{insert} SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM processed_events WITH (UPDLOCK, HOLDLOCK) \
+             WHERE consumer_group = ? AND event_id = ?)"
         ),
     };
-    Statement::new(sql).with(group).with(webhook_id)
+    let statement = Statement::new(sql).with(group).with(webhook_id);
+    match product {
+        Product::Postgresql | Product::Mariadb => statement,
+        Product::SqlServer => statement.with(group).with(webhook_id),
+    }
 }
 
 /// Whether a claim found its id new. An error is one of the database.
@@ -68,6 +72,26 @@ pub(super) fn is_first(
         }
         Err(error) => Err(error),
     }
+}
+
+/// Asks for the number of the transaction, where a statement may end it and nothing says so: a procedure of SQL Server
+/// may, and what follows would be committed statement by statement.
+pub(super) fn transaction_number(product: Product) -> Option<Statement> {
+    match product {
+        Product::Postgresql | Product::Mariadb => None,
+        Product::SqlServer => {
+            Some(Statement::new("SELECT CAST(CURRENT_TRANSACTION_ID() AS nvarchar(20))"))
+        }
+    }
+}
+
+/// The error of an effect that ended its transaction, in the state that the standard has for it.
+pub(super) fn transaction_ended() -> Error {
+    Error::Refused(Refusal {
+        sqlstate: "2D000".to_owned(),
+        native: 0,
+        message: "the statement or its procedure has ended the transaction".to_owned(),
+    })
 }
 
 /// The effect of an integrator's statement.

@@ -1,6 +1,6 @@
 //! Claims and effects in one transaction: they are there together or not at all.
 
-use crate::databases::connection::{Connection, Error, Statement};
+use crate::databases::connection::{Connection, Error, Row, Statement};
 use crate::model::database_product::Product;
 use crate::targets::database::store;
 
@@ -40,19 +40,24 @@ pub(super) fn run(
     connection.begin()?;
     match effects(connection, product, works) {
         Ok(done) => {
-            match end {
-                End::Commit => connection.commit()?,
-                End::RollBack => connection.roll_back()?,
-            }
+            let ended = match end {
+                End::Commit => connection.commit(),
+                End::RollBack => connection.roll_back(),
+            };
+            ended.inspect_err(|error| undo(connection, error))?;
             Ok(done)
         }
         Err(error) => {
-            if !matches!(error, Error::Lost(_)) {
-                // What cannot be rolled back is a connection that is lost, which the next use of it says.
-                drop(connection.roll_back());
-            }
+            undo(connection, &error);
             Err(error)
         }
+    }
+}
+
+/// Rolls back after an error. What cannot be rolled back is a connection that is lost, which the next use of it says.
+fn undo(connection: &mut dyn Connection, error: &Error) {
+    if !matches!(error, Error::Lost(_)) {
+        drop(connection.roll_back());
     }
 }
 
@@ -62,10 +67,31 @@ fn effects(
     works: &[&Work],
 ) -> Result<Vec<Done>, Error> {
     let mut all = Vec::with_capacity(works.len());
+    let mut transaction = None;
     for work in works {
         let claim = store::claim(product, &work.group, &work.webhook_id);
-        let is_first = store::is_first(product, connection.run(&claim))?;
-        all.push(if is_first { Done::Now(connection.run(&work.effect)?) } else { Done::Before });
+        if !store::is_first(product, connection.run(&claim))? {
+            all.push(Done::Before);
+            continue;
+        }
+        let before = match transaction.take() {
+            Some(number) => number,
+            None => number(connection, product)?,
+        };
+        all.push(Done::Now(connection.run(&work.effect)?));
+        let after = number(connection, product)?;
+        if before != after {
+            return Err(store::transaction_ended());
+        }
+        transaction = Some(after);
     }
     Ok(all)
+}
+
+/// The number of the transaction; nothing where no statement can end it unnoticed.
+fn number(connection: &mut dyn Connection, product: Product) -> Result<Vec<Row>, Error> {
+    match store::transaction_number(product) {
+        Some(asked) => connection.rows(&asked, 1),
+        None => Ok(Vec::new()),
+    }
 }
