@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
 
 use oncebox::databases::product::Product;
@@ -195,6 +196,31 @@ impl Erp {
         let process = Process::start(home.path());
         add(&process, mode);
         (home, process)
+    }
+}
+
+/// A session of the ERP that stays open.
+pub(crate) struct Session(Child);
+
+impl Session {
+    pub(crate) fn open(client: &str) -> Self {
+        let child = Command::new("sh")
+            .args(["-c", client])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn();
+        Self(child.unwrap())
+    }
+
+    pub(crate) fn say(&mut self, sql: &str) {
+        let input = self.0.stdin.as_mut().unwrap();
+        writeln!(input, "{sql}").unwrap();
+        input.flush().unwrap();
+    }
+
+    pub(crate) fn close(mut self) {
+        drop(self.0.stdin.take());
+        self.0.wait().unwrap();
     }
 }
 
