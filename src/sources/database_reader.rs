@@ -182,7 +182,7 @@ impl DatabaseReader {
         self.unmarked = work.store(&rows, |_row| state.clone())?;
         let all = self.unmarked.len() == rows.len();
         self.mark(work)?;
-        self.ended(work, &rows, all)
+        Ok(self.ended(work, &rows, all))
     }
 
     /// Stores rows and marks them. While our writer stores rows, those before them are marked and those after them are
@@ -200,7 +200,7 @@ impl DatabaseReader {
             let ahead = ahead?;
             if !all || ahead.is_empty() {
                 self.mark(work)?;
-                return self.ended(work, &rows, all);
+                return Ok(self.ended(work, &rows, all));
             }
             self.lag.less(count(&rows));
             cursor = rows.last().map_or(cursor, |row| row.id);
@@ -227,14 +227,14 @@ impl DatabaseReader {
     }
 
     /// How a turn ends with these rows: whether there may be more.
-    fn ended(&mut self, work: &Work<'_>, rows: &[RemoteRow], all: bool) -> Outcome<Turn> {
+    fn ended(&mut self, work: &Work<'_>, rows: &[RemoteRow], all: bool) -> Turn {
         if is_full(rows) || !all {
             self.lag.less(count(rows));
-            return Ok(Turn::Again);
+            return Turn::Again;
         }
         work.behind(0);
         self.has_read = true;
-        Ok(Turn::Done)
+        Turn::Done
     }
 
     /// Reads rows of ended transactions in their order, and stores them with the position.
