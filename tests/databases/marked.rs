@@ -38,7 +38,7 @@ fn a_backlog_over_kills_is_read_once_and_with_it_a_low_id_that_is_committed_late
         late.say(&fact("late"));
         let mut count = 0;
         until("the late one has an id below the last one", || {
-            erp.facts(count..count + 1);
+            erp.facts(count..=count);
             count += 1;
             let rows = erp.run("SELECT max(id) - count(*) FROM outbox");
             rows.parse::<u64>().unwrap() > 0
