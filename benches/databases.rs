@@ -31,7 +31,7 @@ use serde_json::{Value, json};
 
 use million::million;
 
-use erp::{Erp, add_source, catch_up, has_helper, stored};
+use erp::{Erp, add_source, catch_up, commit_one, has_helper, stored};
 use rig::load::{Kind, Load};
 use rig::report::Report;
 use rig::server::{SECRET, Server};
@@ -131,12 +131,12 @@ fn latency(report: &mut Report, options: Options, erp: &Erp) {
     add_source(&server);
     server.ask("POST", "/v1/sources/erp/resume", &Value::Null);
     let mut connection = erp.connect();
-    Erp::commit_one(&mut connection, now_us());
+    commit_one(&mut connection, now_us());
     sink.wait_for(1);
     sink.reset();
     let events = options.pick(40, 200);
     for _ in 0..events {
-        Erp::commit_one(&mut connection, now_us());
+        commit_one(&mut connection, now_us());
         // No part of the interval at which a source is polled.
         rest(Duration::from_millis(97));
     }

@@ -244,15 +244,6 @@ impl Erp {
         events as f64 / begun.elapsed().as_secs_f64()
     }
 
-    /// Commits one event of the outbox, with the time at which that began.
-    pub(crate) fn commit_one(connection: &mut Helper, sent_us: u64) {
-        let insert = "INSERT INTO outbox (event_type, payload) VALUES ('bench.event', ?)";
-        let payload = format!("{{\"sent_us\":{sent_us}}}");
-        connection.begin().unwrap();
-        connection.run(&Statement::new(insert).with(payload)).unwrap();
-        connection.commit().unwrap();
-    }
-
     /// How many transactions were committed by all its clients.
     pub(crate) fn commits(&self) -> f64 {
         let sql = match self.product() {
@@ -263,6 +254,15 @@ impl Erp {
         };
         self.run(sql).parse().unwrap()
     }
+}
+
+/// Commits one event of the outbox, with the time at which that began.
+pub(crate) fn commit_one(connection: &mut Helper, sent_us: u64) {
+    let insert = "INSERT INTO outbox (event_type, payload) VALUES ('bench.event', ?)";
+    let payload = format!("{{\"sent_us\":{sent_us}}}");
+    connection.begin().unwrap();
+    connection.run(&Statement::new(insert).with(payload)).unwrap();
+    connection.commit().unwrap();
 }
 
 /// A source over it, which does not read yet.

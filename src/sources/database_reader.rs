@@ -1,6 +1,6 @@
 //! Reads a table of an ERP's own database: stores rows in our file, and only then marks them in the table.
 //!
-//! A transaction of the ERP's database is never open while we store. If the process is killed between storing and
+//! A transaction of the ERP's database never waits for our writer. If the process is killed between storing and
 //! marking, the rows are read again; their keys are known, so that nothing is stored twice.
 
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::sources::database_settings::{DatabaseSettings, Mode};
 use crate::sources::database_stall::Stall;
 use crate::sources::database_state::{Asked, DatabaseState, Position};
 use crate::sources::rows::{ReadRow, ready};
-use crate::sources::shared::{Obstacle, Shared, SourceError, Turn};
+use crate::sources::shared::{Obstacle, ReadyRow, Shared, SourceError, Storing, Turn};
 use crate::sources::tables::dialect::Wanted;
 use crate::sources::tables::remote::{MAX_ROWS, RemoteRow, RemoteTable};
 use crate::sources::tables::{Progress, set_identity};
@@ -29,6 +29,10 @@ const DIED: &str = "the service ended unexpectedly twice in a row while it read 
                     restart the service";
 /// A read with so many bytes may have left rows out.
 const FULL_BYTES: usize = MOST_ROWS_BYTES / 2;
+/// While rows of at most so many bytes are stored, the next ones are read: the memory of one read suffices for both.
+const SMALL_BYTES: usize = MOST_ROWS_BYTES / 8;
+/// Batches of one turn. Rows with lower ids that were committed late are seen by the first read of the next turn.
+const MAX_BATCHES: u32 = 8;
 
 type Outcome<T> = Result<T, SourceError>;
 
@@ -165,20 +169,68 @@ impl DatabaseReader {
             self.has_read = true;
             return Ok(Turn::Done);
         }
-        let is_full = is_full(&rows);
-        let waiting = if is_full { self.lag.count(work, wanted)? } else { count(&rows) };
+        let waiting = if is_full(&rows) { self.lag.count(work, wanted)? } else { count(&rows) };
         work.behind(waiting);
+        if *wanted == Wanted::Unmarked {
+            return self.store_in_turns(work, rows);
+        }
         let state = work.state.clone();
         self.unmarked = work.store(&rows, |_row| state.clone())?;
         let all = self.unmarked.len() == rows.len();
         self.mark(work)?;
-        if is_full || !all {
+        Ok(self.ended(work, &rows, all))
+    }
+
+    /// Stores rows and marks them. While our writer stores rows, those before them are marked and those after them are
+    /// read: neither waits for the other.
+    fn store_in_turns(&mut self, work: &mut Work<'_>, first: Vec<RemoteRow>) -> Outcome<Turn> {
+        let mut rows = first;
+        let mut cursor = work.source.new.cursor;
+        for number in 1..=MAX_BATCHES {
+            let storing = work.begin_to_store(&rows, cursor)?;
+            let ahead = self.meanwhile(work, &rows, number < MAX_BATCHES);
+            let stored = work.stored(storing, &rows, cursor);
+            let all = stored.as_ref().is_ok_and(|ids| ids.len() == rows.len());
+            // What is stored is marked by the next turn if something fails here.
+            self.unmarked.extend(stored?);
+            let ahead = ahead?;
+            if !all || ahead.is_empty() {
+                self.mark(work)?;
+                return Ok(self.ended(work, &rows, all));
+            }
             self.lag.less(count(&rows));
-            return Ok(Turn::Again);
+            cursor = rows.last().map_or(cursor, |row| row.id);
+            rows = ahead;
+        }
+        Ok(Turn::Again)
+    }
+
+    /// Marks the rows that were stored before these, and reads those after these; none if these may be the last.
+    fn meanwhile(
+        &mut self,
+        work: &mut Work<'_>,
+        rows: &[RemoteRow],
+        goes_on: bool,
+    ) -> Outcome<Vec<RemoteRow>> {
+        self.mark(work)?;
+        let bytes: usize = rows.iter().map(|row| row.draft.bytes()).sum();
+        match rows.last() {
+            Some(last) if goes_on && rows.len() >= MAX_ROWS && bytes <= SMALL_BYTES => {
+                work.table.read(&mut work.lease, &Wanted::UnmarkedAbove(last.id))
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// How a turn ends with these rows: whether there may be more.
+    fn ended(&mut self, work: &Work<'_>, rows: &[RemoteRow], all: bool) -> Turn {
+        if is_full(rows) || !all {
+            self.lag.less(count(rows));
+            return Turn::Again;
         }
         work.behind(0);
         self.has_read = true;
-        Ok(Turn::Done)
+        Turn::Done
     }
 
     /// Reads rows of ended transactions in their order, and stores them with the position.
@@ -328,6 +380,45 @@ impl Work<'_> {
         Ok(same.unwrap_or(now).to_owned())
     }
 
+    /// Rows as events.
+    fn ready(&self, rows: &[RemoteRow]) -> Outcome<Vec<ReadyRow>> {
+        let read = rows.iter().map(|RemoteRow { id, draft, unreadable, .. }| ReadRow {
+            id: *id,
+            row: draft,
+            unreadable: unreadable.as_deref(),
+        });
+        Ok(ready(self.shared, self.source, &read.collect::<Vec<_>>())?)
+    }
+
+    /// Hands rows of a table that is marked to our writer. The position before them is `cursor`.
+    fn begin_to_store(&self, rows: &[RemoteRow], cursor: i64) -> Outcome<Storing> {
+        let events = self.ready(rows)?;
+        let identity = self.state.to_text();
+        let progress = Progress {
+            from: cursor,
+            to: rows.last().map_or(cursor, |row| row.id),
+            known: self.source.identity.clone(),
+            identity,
+            events: count(rows),
+        };
+        Ok(self.shared.begin_to_store(self.source, progress, None, events))
+    }
+
+    /// The ids of the rows that are stored: all, but for what a person does meanwhile.
+    fn stored(&self, storing: Storing, rows: &[RemoteRow], cursor: i64) -> Outcome<Vec<i64>> {
+        match self.shared.stored(self.source, storing) {
+            Ok(()) => Ok(rows.iter().map(|row| row.id).collect()),
+            Err(Error::Changed(_)) => Ok(Vec::new()),
+            Err(Error::Constraint(_)) => {
+                let mut source = self.source.clone();
+                source.new.cursor = cursor;
+                let events = self.ready(rows)?;
+                self.store_each(source, rows, events, |_row| self.state.clone())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Stores rows; `after` is the state once the row with this number is stored. Returns the ids of those that are
     /// stored: all, but for what a person does meanwhile.
     fn store(
@@ -335,32 +426,30 @@ impl Work<'_> {
         rows: &[RemoteRow],
         after: impl Fn(usize) -> DatabaseState,
     ) -> Outcome<Vec<i64>> {
-        let (shared, mut source) = (self.shared, self.source.clone());
-        let read = rows.iter().map(|RemoteRow { id, draft, unreadable, .. }| ReadRow {
-            id: *id,
-            row: draft,
-            unreadable: unreadable.as_deref(),
-        });
-        let events = ready(shared, &source, &read.collect::<Vec<_>>())?;
-        let progress = |source: &Source, n: usize, events: usize| Progress {
-            from: source.new.cursor,
-            to: rows.get(n).map_or(source.new.cursor, |row| row.id),
-            known: source.identity.clone(),
-            identity: after(n).to_text(),
-            events: u64::try_from(events).unwrap_or(u64::MAX),
-        };
+        let source = self.source.clone();
+        let events = self.ready(rows)?;
         let last = rows.len().saturating_sub(1);
-        match shared.store_rows(&source, progress(&source, last, rows.len()), None, events.clone())
-        {
-            Ok(()) => return Ok(rows.iter().map(|row| row.id).collect()),
-            Err(Error::Changed(_)) => return Ok(Vec::new()),
-            // One of them is refused by our own file: each is stored alone.
-            Err(Error::Constraint(_)) => {}
-            Err(error) => return Err(error.into()),
+        let progress = progress(&source, rows, last, rows.len(), &after);
+        match self.shared.store_rows(&source, progress, None, events.clone()) {
+            Ok(()) => Ok(rows.iter().map(|row| row.id).collect()),
+            Err(Error::Changed(_)) => Ok(Vec::new()),
+            Err(Error::Constraint(_)) => self.store_each(source, rows, events, after),
+            Err(error) => Err(error.into()),
         }
+    }
+
+    /// Stores each row alone, because our own file refuses one of them.
+    fn store_each(
+        &self,
+        mut source: Source,
+        rows: &[RemoteRow],
+        events: Vec<ReadyRow>,
+        after: impl Fn(usize) -> DatabaseState,
+    ) -> Outcome<Vec<i64>> {
+        let shared = self.shared;
         let mut stored = Vec::with_capacity(rows.len());
         for (n, (row, event)) in rows.iter().zip(events).enumerate() {
-            let one = progress(&source, n, 1);
+            let one = progress(&source, rows, n, 1, &after);
             let done = match shared.store_rows(&source, one.clone(), None, vec![event.clone()]) {
                 Err(Error::Constraint(why)) => {
                     shared.store_rows(&source, one.clone(), None, vec![event.refused(&why)])
@@ -376,6 +465,23 @@ impl Work<'_> {
             stored.push(row.id);
         }
         Ok(stored)
+    }
+}
+
+/// The position of a source once its row with the number `n` is stored.
+fn progress(
+    source: &Source,
+    rows: &[RemoteRow],
+    n: usize,
+    events: usize,
+    after: impl Fn(usize) -> DatabaseState,
+) -> Progress {
+    Progress {
+        from: source.new.cursor,
+        to: rows.get(n).map_or(source.new.cursor, |row| row.id),
+        known: source.identity.clone(),
+        identity: after(n).to_text(),
+        events: u64::try_from(events).unwrap_or(u64::MAX),
     }
 }
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crossbeam_channel::{Receiver, bounded};
 use parking_lot::Mutex;
 
 use crate::base::budget::Budget;
@@ -105,6 +106,9 @@ pub(super) struct ReadyRow {
     pub(super) unusable: Option<(&'static str, String)>,
 }
 
+/// Rows that the writer has and may not have stored yet: for each its result, and whether it is quarantined.
+pub(super) struct Storing(Receiver<Result<Vec<(Inserted, bool)>>>);
+
 impl Shared {
     /// Why an event does not fit the schema of its type, without personal data. To be asked before the tenant's policy
     /// masks what the schema asks for.
@@ -141,9 +145,23 @@ impl Shared {
         file: Option<SourceFile>,
         rows: Vec<ReadyRow>,
     ) -> Result<()> {
-        let (seq, tenant, subject) = (source.seq, source.new.tenant.clone(), subject(source));
+        self.stored(source, self.begin_to_store(source, progress, file, rows))
+    }
+
+    /// Hands rows to the writer, as [`Self::store_rows`] does, and does not wait: see [`Self::stored`].
+    pub(super) fn begin_to_store(
+        &self,
+        source: &Source,
+        progress: Progress,
+        file: Option<SourceFile>,
+        rows: Vec<ReadyRow>,
+    ) -> Storing {
+        let seq = source.seq;
+        let tenant = source.new.tenant.clone();
+        let subject = subject(source);
         let clock = self.clock.clone();
-        let stored = self.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
+        let (tell, answer) = bounded(1);
+        let store = move |tx: &WriteTx<'_>| {
             tables::advance(tx, seq, &progress, clock.wall())?;
             if let Some(file) = &file
                 && !tables::put_file(tx, file, clock.wall())?
@@ -161,7 +179,15 @@ impl Shared {
                 }
             };
             rows.iter().map(one).collect::<Result<Vec<_>>>()
-        })?;
+        };
+        let done = move |outcome| drop(tell.send(outcome));
+        self.store.writer().submit(Queue::Accept, store, done);
+        Storing(answer)
+    }
+
+    /// Waits until rows are stored, and counts them.
+    pub(super) fn stored(&self, source: &Source, storing: Storing) -> Result<()> {
+        let stored = storing.0.recv().unwrap_or(Err(Error::Stopped))?;
         let mut differing = 0_u64;
         let each = stored.iter().map(|(inserted, _)| {
             let differs = matches!(inserted, Inserted::Again { differs: true, .. });

@@ -1,37 +1,10 @@
 //! `PostgreSQL` with a right to read alone: rows come in the order of their transactions.
 
-use std::io::Write as _;
-use std::process::{Child, Stdio};
-
 use crate::erp::{
-    are_stored_once, erps, fact, oncebox, source, stored, trouble, until_stored, write_beside,
+    Session, are_stored_once, erps, fact, oncebox, source, stored, trouble, until_stored,
+    write_beside,
 };
 use crate::process::prelude::*;
-
-/// A session of the ERP that stays open.
-struct Session(Child);
-
-impl Session {
-    fn open(client: &str) -> Self {
-        let child = Command::new("sh")
-            .args(["-c", client])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn();
-        Self(child.unwrap())
-    }
-
-    fn say(&mut self, sql: &str) {
-        let input = self.0.stdin.as_mut().unwrap();
-        writeln!(input, "{sql}").unwrap();
-        input.flush().unwrap();
-    }
-
-    fn close(mut self) {
-        drop(self.0.stdin.take());
-        self.0.wait().unwrap();
-    }
-}
 
 #[test]
 fn kills_beside_commits_out_of_order_lose_no_row_and_double_none() {

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
 
 use oncebox::config::databases::DatabaseAt;
@@ -271,6 +272,31 @@ pub(crate) fn redirect(home: &Path, from: u16, to: u16) {
     let port = |port: u16| format!("port = {port}\n");
     assert!(direct.contains(&port(from)), "{direct}");
     fs::write(&file, direct.replace(&port(from), &port(to))).unwrap();
+}
+
+/// A session of the ERP that stays open.
+pub(crate) struct Session(Child);
+
+impl Session {
+    pub(crate) fn open(client: &str) -> Self {
+        let child = Command::new("sh")
+            .args(["-c", client])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn();
+        Self(child.unwrap())
+    }
+
+    pub(crate) fn say(&mut self, sql: &str) {
+        let input = self.0.stdin.as_mut().unwrap();
+        writeln!(input, "{sql}").unwrap();
+        input.flush().unwrap();
+    }
+
+    pub(crate) fn close(mut self) {
+        drop(self.0.stdin.take());
+        self.0.wait().unwrap();
+    }
 }
 
 /// Runs a command of the program over a service's directory.

@@ -1,7 +1,8 @@
 //! Sources that mark what they have read, over kills, restores and outages.
 
 use crate::erp::{
-    are_stored_once, erps, fact, oncebox, source, stored, trouble, until_stored, write_beside,
+    Session, are_stored_once, erps, fact, oncebox, source, stored, trouble, until_stored,
+    write_beside,
 };
 use crate::process::prelude::*;
 
@@ -38,6 +39,38 @@ fn rows_come_in_the_order_of_their_ids() {
         until_stored(home.path(), all.len());
         let names: Vec<String> = all.map(|n| n.to_string()).collect();
         assert_eq!(stored(home.path()), names);
+        process.stop();
+    }
+}
+
+/// More rows than a turn stores, which are read while others are stored.
+#[test]
+fn a_backlog_over_kills_is_read_once_and_with_it_a_low_id_that_is_committed_late() {
+    for erp in erps("mark") {
+        let mut late = Session::open(&erp.client());
+        late.say("BEGIN;");
+        late.say(&fact("late"));
+        let mut count = 0;
+        until("the late one has an id below the last one", || {
+            erp.facts(count..=count);
+            count += 1;
+            let rows = erp.run("SELECT max(id) - count(*) FROM outbox");
+            rows.parse::<u64>().unwrap() > 0
+        });
+        erp.facts(count..count + 6_000);
+        let (home, mut process) = erp.read("mark");
+        for _ in 0..3 {
+            let before = stored(home.path()).len();
+            until("it reads", || stored(home.path()).len() > before);
+            process = process.killed(home.path());
+        }
+        late.say("COMMIT;");
+        late.close();
+        let mut facts: BTreeSet<String> = (0..count + 6_000).map(|n| n.to_string()).collect();
+        facts.insert("late".to_owned());
+        until_stored(home.path(), facts.len());
+        until("all is marked", || erp.unmarked() == "0");
+        are_stored_once(home.path(), &facts);
         process.stop();
     }
 }

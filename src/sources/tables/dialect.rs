@@ -32,6 +32,8 @@ pub(in crate::sources) struct Dialect {
 pub(in crate::sources) enum Wanted {
     /// Rows that are not marked.
     Unmarked,
+    /// Rows above an id that are not marked.
+    UnmarkedAbove(i64),
     /// Rows that this box has claimed and not marked.
     ClaimedBy(String),
     /// Rows of ended transactions after a position.
@@ -291,6 +293,7 @@ impl Dialect {
     fn condition(&self, wanted: &Wanted) -> (String, Option<String>) {
         match wanted {
             Wanted::Unmarked => ("taken_at IS NULL".to_owned(), None),
+            Wanted::UnmarkedAbove(id) => (format!("taken_at IS NULL AND {} > {id}", self.id), None),
             Wanted::ClaimedBy(name) => {
                 ("taken_at IS NULL AND taken_by = ?".to_owned(), Some(name.clone()))
             }

@@ -1,5 +1,5 @@
 //! A table of an ERP's own database, read and marked over a connection. Each function is one transaction of that
-//! database and ends it; none is open while we store.
+//! database and ends it; none waits for our writer.
 
 use crate::databases::connection::{Connection, Error, Row, Statement};
 use crate::databases::product::Product;
