@@ -249,8 +249,11 @@ impl Database {
             Class::Away if matches!(error, Error::Lost(Lost::Busy { .. })) => {}
             Class::Away => state.went(now, &words),
             Class::AuthHold | Class::SchemaHold if !is_test => state.complained(now, &words),
-            Class::AuthHold | Class::SchemaHold => state.answered(now),
-            Class::Again | Class::Refused | Class::Unknown => state.answered(now),
+            Class::AuthHold
+            | Class::SchemaHold
+            | Class::Again
+            | Class::Refused
+            | Class::Unknown => state.answered(now),
         }
     }
 }

@@ -25,7 +25,6 @@ pub(super) fn look(here: &Installation) -> Vec<Finding> {
 /// check says so.
 fn guard(here: &Installation, name: &str) -> Guard {
     let users = pool::open_reader(&here.database())
-        .map_err(Into::into)
         .and_then(|conn| database_users::of(&ReadTx::new(&conn), name));
     let is_writer = |user: &DatabaseUser| user.kind == UserKind::Subscription;
     if users.is_ok_and(|users| users.iter().any(is_writer)) {
