@@ -31,6 +31,7 @@ const EXAMPLES: &str = include_str!("../examples/README.md");
 const CONSUMERS: &str = include_str!("../docs/consumers.md");
 const GUARDS: &str = include_str!("../docs/guards.md");
 const SOURCES: &str = include_str!("../docs/sources.md");
+const ERP_ON_SQLITE: &str = include_str!("../docs/erp/sqlite.md");
 const PRIVACY: &str = include_str!("../docs/privacy.md");
 const ORDER: &str = include_str!("../docs/order.md");
 const PROVIDERS: &str = include_str!("../docs/providers.md");
@@ -82,6 +83,7 @@ fn shell(script: &str, directory: &Path, port: u16) -> Command {
     command
 }
 
+/// A process that is ended with this.
 struct Service(Child);
 
 impl Drop for Service {
@@ -220,17 +222,19 @@ fn program(home: &Path, name: &str, script: &str) -> String {
 
 /// Runs what does not end by itself until something has come of it, and ends it as a person does.
 fn run_until(script: &str, home: &Path, port: u16, mut seen: impl FnMut() -> bool) -> String {
-    let (log, script) = (home.join("log"), format!("exec {script}"));
+    let log = home.join("log");
+    let script = format!("exec {script}");
     let out = std::fs::File::create(&log).unwrap();
-    let mut child = shell(&script, home, port).stdout(out).spawn().unwrap();
-    let until = Instant::now() + Duration::from_secs(20);
+    let mut running = Service(shell(&script, home, port).stdout(out).spawn().unwrap());
+    let until = Instant::now() + Duration::from_secs(60);
     while !seen() {
         let said = std::fs::read_to_string(&log).unwrap();
-        assert!(Instant::now() < until && child.try_wait().unwrap().is_none(), "{script}: {said}");
+        let is_running = running.0.try_wait().unwrap().is_none();
+        assert!(Instant::now() < until && is_running, "{script}: {said}");
         std::thread::sleep(Duration::from_millis(20));
     }
-    drop(Command::new("kill").args(["-INT", &child.id().to_string()]).status());
-    assert!(child.wait().unwrap().success(), "{script}");
+    drop(Command::new("kill").args(["-INT", &running.0.id().to_string()]).status());
+    assert!(running.0.wait().unwrap().success(), "{script}");
     std::fs::read_to_string(log).unwrap()
 }
 
@@ -495,6 +499,66 @@ fn an_erps_file_and_a_drop_folder_are_read_as_printed() {
     let steps = run("oncebox apply --file sources.toml --dry-run", home, port);
     assert_eq!(steps, "", "what was added by hand is what is declared");
     drop(service);
+}
+
+#[test]
+fn an_erp_on_sqlite_goes_from_nothing_to_a_webhook_out_and_a_row_in() {
+    for tool in ["sqlite3", "python3"] {
+        if Command::new(tool).arg("--version").output().is_err() {
+            return rig::skipped(&format!("needs {tool}"));
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let home = directory.path();
+    let port = free_port();
+    let receiver = Receiver::new();
+    let guards = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/sql/sqlite.sql");
+    let placed = ERP_ON_SQLITE
+        .replace("/srv/", &format!("{}/srv/", home.display()))
+        .replace("/usr/share/oncebox/sql/sqlite.sql", guards.to_str().unwrap())
+        .replace("https://shop.example.com/hooks", &receiver.url());
+    let script = placed.split("```python\n").nth(1).unwrap().split("```").next().unwrap();
+    let take_order = program(home, "take-order", script);
+    let placed = placed.replace("/usr/local/bin/take-order", &take_order);
+    // The first needs root and systemd.
+    let [_rights, outbox, look, tables, orders, consume] = &blocks(&placed)[..] else {
+        panic!("six blocks")
+    };
+    std::fs::create_dir_all(home.join("srv/erp")).unwrap();
+    let sqlite = |sql: &str| {
+        let file = home.join("srv/erp/erp.db");
+        run(&format!("sqlite3 -cmd '.timeout 10000' {} \"{sql}\"", file.display()), home, port)
+    };
+    sqlite("CREATE TABLE invoices (number TEXT PRIMARY KEY, total TEXT)");
+    // The receiver is on this machine.
+    let _service = start("export ONCEBOX_DELIVERY__ALLOW=127.0.0.0/8\noncebox serve", home, port);
+    let tested = run(outbox.text, home, port);
+    assert!(tested.contains("outbox can be read"), "{tested}");
+    sqlite("INSERT INTO invoices VALUES ('INV-1', '119.00')");
+    let until = Instant::now() + Duration::from_secs(60);
+    while !run(look.text, home, port).contains("completed") {
+        assert!(Instant::now() < until, "{}", run(look.text, home, port));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(receiver.count(), 1);
+    let sent: Value = serde_json::from_slice(&receiver.seen()[0].body).unwrap();
+    assert_eq!(sent, serde_json::json!({ "number": "INV-1", "total": "119.00" }));
+
+    run(tables.text, home, port);
+    run(orders.text, home, port);
+    for _ in 0..2 {
+        run("oncebox trigger standard --provider webshop --id msg_1", home, port);
+    }
+    let rows = || sqlite("SELECT count(*) FROM orders").trim().to_owned();
+    run_until(consume.text, home, port, || rows() == "1");
+    // A second run for the same webhook leaves no second row.
+    let webhooks = parsed(&run("oncebox webhook list --json", home, port));
+    let id = webhooks["items"][0]["id"].as_str().unwrap();
+    run(&format!("oncebox webhook replay {id} --yes"), home, port);
+    let log = home.join("log");
+    let is_done = || std::fs::read_to_string(&log).unwrap().contains("invoice.paid: done");
+    let again = run_until(consume.text, home, port, is_done);
+    assert_eq!(rows(), "1", "{again}");
 }
 
 /// What a program gets that embeds Oncebox: `default-features = false`.
