@@ -211,7 +211,7 @@ impl SqlRows {
         store: &Store,
         is_guaranteed: bool,
     ) -> Result<ExaminedRows> {
-        if !is_guaranteed && !store.writer().routes().asks_for_order() {
+        if !is_guaranteed && !store.writer().routes().may_ask_for_order() {
             return Ok(ExaminedRows::default());
         }
         let most = self.payload_bytes_most();

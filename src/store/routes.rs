@@ -199,8 +199,8 @@ impl RouteTable {
 #[derive(Debug, Default)]
 pub struct SharedRoutes {
     tenants: RwLock<HashMap<String, Arc<TenantRoutes>>>,
-    /// Whether any subscription asks for order.
-    asks_for_order: AtomicBool,
+    /// Whether all are known and none asks for order.
+    none_asks_for_order: AtomicBool,
     /// How often the writer's thread parsed them outside transactions: at the start, and those that another program changed.
     pub parsed_at_loads: Counter,
     /// How often the writer parsed the terms of a subscription in a transaction.
@@ -215,9 +215,9 @@ impl SharedRoutes {
         self.tenants.read().get(tenant).cloned()
     }
 
-    /// Whether any subscription of any tenant asks for order.
-    pub fn asks_for_order(&self) -> bool {
-        self.asks_for_order.load(Ordering::Acquire)
+    /// Whether any subscription of any tenant asks for order, or may: before the first load none is known.
+    pub fn may_ask_for_order(&self) -> bool {
+        !self.none_asks_for_order.load(Ordering::Acquire)
     }
 
     /// The route of a subscription of a tenant.
@@ -408,7 +408,7 @@ impl RouteCache {
         }
         let table = self.table.borrow();
         let Some(table) = table.as_ref() else { return };
-        self.shared.asks_for_order.store(table.facts.asks_for_order, Ordering::Release);
+        self.shared.none_asks_for_order.store(!table.facts.asks_for_order, Ordering::Release);
         let mut tenants = self.shared.tenants.write();
         if steps.iter().any(|step| matches!(step, Undo::Loaded)) {
             tenants.clone_from(&table.by_tenant);
@@ -443,4 +443,19 @@ pub(crate) enum KnownTerms<'c> {
     Committed(&'c SharedRoutes),
     /// The writer: as they are in its transaction.
     Writing(&'c RouteCache),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn until_routes_are_known_any_may_ask_for_order() {
+        let cache = RouteCache::default();
+        assert!(cache.shared.may_ask_for_order());
+        cache.load(Vec::new());
+        assert!(cache.shared.may_ask_for_order(), "not committed yet");
+        cache.commit();
+        assert!(!cache.shared.may_ask_for_order());
+    }
 }
