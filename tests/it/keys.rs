@@ -210,8 +210,12 @@ fn a_rotation_that_stopped_half_way_goes_on_by_itself() {
         let Some(sealed) = set_up(rig, &faults) else { continue };
         let before = sealed.named();
         let answer = sealed.rig.post("/v1/keys/rotate", &Value::Null);
-        if !faults.happened() || answer.status == 200 {
-            break;
+        if answer.status == 200 {
+            // Which commit is the rotation's differs: other threads commit, too.
+            if stopped > 0 {
+                break;
+            }
+            continue;
         }
         let current = key_file::read(&sealed.key_path()).unwrap().key_id();
         sealed.rig.becomes("SELECT count(*) FROM claimed_effects", "0");
