@@ -226,7 +226,7 @@ fn run_until(script: &str, home: &Path, port: u16, mut seen: impl FnMut() -> boo
     let script = format!("exec {script}");
     let out = std::fs::File::create(&log).unwrap();
     let mut running = Service(shell(&script, home, port).stdout(out).spawn().unwrap());
-    let until = Instant::now() + Duration::from_secs(60);
+    let until = Instant::now() + Duration::from_mins(1);
     while !seen() {
         let said = std::fs::read_to_string(&log).unwrap();
         let is_running = running.0.try_wait().unwrap().is_none();
@@ -535,7 +535,7 @@ fn an_erp_on_sqlite_goes_from_nothing_to_a_webhook_out_and_a_row_in() {
     let tested = run(outbox.text, home, port);
     assert!(tested.contains("outbox can be read"), "{tested}");
     sqlite("INSERT INTO invoices VALUES ('INV-1', '119.00')");
-    let until = Instant::now() + Duration::from_secs(60);
+    let until = Instant::now() + Duration::from_mins(1);
     while !run(look.text, home, port).contains("completed") {
         assert!(Instant::now() < until, "{}", run(look.text, home, port));
         std::thread::sleep(Duration::from_millis(20));
