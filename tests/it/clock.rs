@@ -220,6 +220,11 @@ impl Box {
         until("the vault's command has run", || self.kept()["vault commands"] != "0");
         self.rig.passing("all has ended", secs(6 * HOUR), || {
             let kept = self.kept();
+            if is_over(&kept, "dead letters") {
+                // Else each end of a hold would begin the next one, and a slow look would always see one.
+                self.others.always(Reply::status(200));
+                self.confirming.always(Reply::status(200));
+            }
             before.keys().all(|name| is_over(&kept, name))
         });
     }
