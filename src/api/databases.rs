@@ -62,7 +62,7 @@ struct DatabaseAnswer {
     in_use: usize,
     /// The tenants who may use it.
     tenants: Vec<String>,
-    /// The sources that read it and the subscriptions that write into it, of all tenants: `source default/shop`.
+    /// Its sources and subscriptions, of all tenants: `source default/shop`.
     used_by: Vec<String>,
 }
 

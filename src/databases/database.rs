@@ -258,7 +258,7 @@ impl Database {
     }
 }
 
-/// A lent connection. Dropped between transactions, it goes back; dropped within one, it is ended.
+/// A lent connection. A drop between transactions gives the connection back; a drop within a transaction ends it.
 #[derive(Debug)]
 pub struct Lease {
     database: Arc<Database>,

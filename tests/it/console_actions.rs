@@ -1,12 +1,11 @@
 //! Acting in the console: for each action of its table, who is refused, and that a form is carried out once.
 
-use oncebox::config::databases::DatabaseAt;
 use oncebox::console::actions;
 use oncebox::model::in_doubt::Window;
 use oncebox::model::token::Role;
 use oncebox::store::meta;
 
-use crate::console_rig::{Browser, Form, encoded, form, links};
+use crate::console_rig::{Browser, Form, away_erp, encoded, form, links};
 use crate::rig::prelude::*;
 
 const PASSWORD: &str = "correct horse battery";
@@ -33,14 +32,7 @@ struct Case {
 
 impl World {
     fn new() -> Self {
-        // It does not answer.
-        let away = DatabaseAt {
-            driver: Some("PostgreSQL Unicode".to_owned()),
-            program: Some("/nowhere/oncebox-odbc".into()),
-            tenants: vec!["default".to_owned()],
-            ..DatabaseAt::default()
-        };
-        let rig = Rig::with(|settings| drop(settings.databases.all.insert("erp".to_owned(), away)));
+        let rig = Rig::with(away_erp);
         for (name, role) in [("anna", "admin"), ("otto", "operate"), ("rita", "read")] {
             rig.user(name, role);
         }

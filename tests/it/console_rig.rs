@@ -2,7 +2,21 @@
 
 use std::fmt::Write as _;
 
+use oncebox::config::Settings;
+use oncebox::config::databases::DatabaseAt;
+
 use crate::rig::prelude::*;
+
+/// Settings with a database `erp` that cannot be reached, because its program is missing.
+pub(crate) fn away_erp(settings: &mut Settings) {
+    let away = DatabaseAt {
+        driver: Some("PostgreSQL Unicode".to_owned()),
+        program: Some("/nowhere/oncebox-odbc".into()),
+        tenants: vec!["default".to_owned()],
+        ..DatabaseAt::default()
+    };
+    settings.databases.all.insert("erp".to_owned(), away);
+}
 
 /// A browser with the cookie of a person's session.
 pub(crate) struct Browser<'a> {

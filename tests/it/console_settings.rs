@@ -1,8 +1,6 @@
 //! The pages of settings, users, sessions, tokens and backups.
 
-use oncebox::config::databases::DatabaseAt;
-
-use crate::console_rig::{Browser, asking, form, links};
+use crate::console_rig::{Browser, asking, away_erp, form, links};
 use crate::restoring::{back_up, restore};
 use crate::rig::prelude::*;
 
@@ -152,13 +150,7 @@ fn databases_of_others_are_listed_with_what_uses_them_and_tested_by_a_button() {
     let rig = Rig::new();
     let browser = Browser::named(&rig, "anna", "admin");
     assert!(browser.get("/console/settings/databases").contains("The settings name no database."));
-    let away = DatabaseAt {
-        driver: Some("PostgreSQL Unicode".to_owned()),
-        program: Some("/nowhere/oncebox-odbc".into()),
-        tenants: vec!["default".to_owned()],
-        ..DatabaseAt::default()
-    };
-    let rig = Rig::with(|settings| drop(settings.databases.all.insert("erp".to_owned(), away)));
+    let rig = Rig::with(away_erp);
     let target =
         json!({ "name": "stock", "url": "database:erp", "template": { "inbox": "inbox" } });
     rig.post("/v1/subscriptions", &target).is(201);

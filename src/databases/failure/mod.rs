@@ -245,7 +245,7 @@ fn scrubbed(product: Product, refusal: &Refusal) -> String {
     }
 }
 
-/// What to do about a statement or a procedure that ends the transaction that it runs in.
+/// The next step where a statement or a procedure ends its transaction.
 const ENDS_TRANSACTION: &str =
     "; it runs in a transaction of Oncebox: take COMMIT, ROLLBACK and BEGIN TRANSACTION out of it";
 

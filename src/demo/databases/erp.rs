@@ -56,7 +56,7 @@ impl Erp {
     }
 }
 
-/// One transaction. Over a new connection it first looks whether an earlier one was committed after all.
+/// Writes an invoice in one transaction. A new connection first looks whether the last try was committed after all.
 fn write_one(start: &Start, open: &mut Option<Helper>, invoice: &str) -> Result<(), Error> {
     if open.is_none() {
         let connection = open.insert(Helper::connect(start)?);

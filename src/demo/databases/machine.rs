@@ -1,4 +1,4 @@
-//! What the demo needs of the machine: programs of both servers, drivers, and the program that speaks to them.
+//! The machine's programs for the demo: both servers, their drivers, and `oncebox-odbc`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// Looks for all of it. The error says what is lacking and how to get it.
+    /// Finds every program. The error names the lacking one and its package.
     pub(super) fn look() -> Result<Self, String> {
         let path = environment("PATH").unwrap_or_default();
         let folders = folders(&path);

@@ -16,7 +16,7 @@ use crate::sys::user;
 /// How long a server may take until it answers, and to stop.
 const PATIENCE: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(50);
-/// Characters of a log that are shown.
+/// How much of the end of a log is shown.
 const MAX_LOG_BYTES: usize = 1_500;
 
 /// A server's signals.
@@ -191,7 +191,8 @@ impl Server {
                 return Ok(());
             }
             if self.clock.monotonic().saturating_sub(begun) > PATIENCE {
-                let (name, log) = (self.name, self.log_end());
+                let name = self.name;
+                let log = self.log_end();
                 return Err(Error::Failed(format!("{name} does not answer:\n{log}")));
             }
             never.wait(POLL);

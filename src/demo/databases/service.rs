@@ -40,7 +40,7 @@ pub(super) struct Ports {
 }
 
 impl Service {
-    /// Writes its settings, starts it, and tells it what to read and what to do.
+    /// Writes the settings, starts the service, and makes its source and its subscription.
     pub(super) fn start(
         machine: &Machine,
         dir: &Path,
@@ -121,7 +121,7 @@ impl Service {
         Ok(())
     }
 
-    /// It has written its first token, else it is another program that answers at its port.
+    /// Whether the service answers. Its token proves that no other program has its port.
     fn is_ready(&self) -> bool {
         self.api().is_ok_and(|api| api.pending().is_some())
     }
