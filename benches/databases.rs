@@ -54,11 +54,11 @@ impl Pairs {
         self.bare.push(bare);
     }
 
-    fn report(&self, report: &mut Report, what: String, floor: &str) {
+    fn report(&self, report: &mut Report, what: String, floor: &str, wanted: Option<f64>) {
         let pairs = self.served.iter().zip(&self.bare);
         let ratios: Vec<f64> = pairs.map(|(served, bare)| served / bare).collect();
         let floor = format!("{:.0}/s {floor}", median(&self.bare));
-        report.ratio(what, (median(&self.served), "/s"), (floor, median(&ratios)), Some(RATIO));
+        report.ratio(what, (median(&self.served), "/s"), (floor, median(&ratios)), wanted);
     }
 }
 
@@ -82,12 +82,27 @@ fn source(report: &mut Report, options: Options, erp: &Erp) {
         erp.fill(rows);
         pairs.add(catch_up(erp, &server, rows), bare);
     }
-    pairs.report(report, format!("{}: source, mark", erp.product()), "bare reader");
+    pairs.report(report, format!("{}: source, mark", erp.product()), "bare reader", Some(RATIO));
 }
 
 /// Events that wait and are written into an inbox, guard and row in one transaction.
+///
+/// One subscription may use half of the deliverers. While half of its deliveries are written, the others are settled and the
+/// next begin: so many share a transaction as a quarter of the deliverers. The bare writer writes 50 in each.
 fn target(report: &mut Report, options: Options, erp: &Erp) {
-    let server = erp.serve();
+    for (deliverers, ratio) in [(64, None), (256, Some(RATIO))] {
+        target_with(report, options, erp, deliverers, ratio);
+    }
+}
+
+fn target_with(
+    report: &mut Report,
+    options: Options,
+    erp: &Erp,
+    deliverers: u32,
+    ratio: Option<f64>,
+) {
+    let server = erp.serve_with(deliverers);
     let subscription = json!({
         "name": "bench", "url": "database:erp", "event_types": ["bench.event"],
         "template": { "inbox": "oncebox_inbox" },
@@ -114,8 +129,9 @@ fn target(report: &mut Report, options: Options, erp: &Erp) {
         assert_eq!(erp.run("SELECT count(*) FROM oncebox_inbox"), events.to_string());
         together.push(events as f64 / (erp.commits() - before));
     }
-    pairs.report(report, format!("{}: target", erp.product()), "bare writer, 50 a transaction");
-    report.line(format!("{}: events a transaction", erp.product()), median(&together), "");
+    let what = format!("{}: target, {deliverers} deliverers", erp.product());
+    pairs.report(report, what.clone(), "bare writer, 50 a transaction", ratio);
+    report.line(format!("{what}: events a transaction"), median(&together), "");
 }
 
 fn open_deliveries(server: &Server) -> u64 {

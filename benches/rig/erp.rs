@@ -110,9 +110,18 @@ impl Erp {
         }
     }
 
-    /// A service that may use it.
+    /// A service that may use it, with the deliverers that a service has by default.
     pub(crate) fn serve(&self) -> Server {
+        self.serve_with(64)
+    }
+
+    /// The same with another number of deliverers.
+    pub(crate) fn serve_with(&self, deliverers: u32) -> Server {
         let data = fresh_directory("databases");
+        let further = data.join("conf.d");
+        fs::create_dir(&further).unwrap();
+        fs::write(further.join("wide.toml"), format!("[delivery]\ndeliverers = {deliverers}\n"))
+            .unwrap();
         let password = data.join("erp.password");
         fs::write(&password, "secret").unwrap();
         fs::set_permissions(&password, fs::Permissions::from_mode(0o600)).unwrap();
