@@ -32,7 +32,7 @@ const FULL_BYTES: usize = MOST_ROWS_BYTES / 2;
 /// While rows of at most so many bytes are stored, the next ones are read: the memory of one read suffices for both.
 const SMALL_BYTES: usize = MOST_ROWS_BYTES / 8;
 /// Batches of one turn. Rows with lower ids that were committed late are seen by the first read of the next turn.
-const MAX_BATCHES: u32 = 8;
+const MAX_BATCHES: u32 = 16;
 
 type Outcome<T> = Result<T, SourceError>;
 
