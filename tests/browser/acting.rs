@@ -1,6 +1,6 @@
 //! What a person does: sends again, one and many; rotates, tests; in two tabs, and without JavaScript.
 
-use crate::world::prelude::*;
+use crate::browser::world::prelude::*;
 
 #[test]
 fn an_event_is_sent_again_once_however_often_its_form_is_sent() {

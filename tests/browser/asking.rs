@@ -1,6 +1,6 @@
 //! The accountant's ten questions of `docs/console.md`: each is answered in at most three clicks from the search box.
 
-use crate::world::prelude::*;
+use crate::browser::world::prelude::*;
 
 const PAGE: &str = include_str!("../../docs/console.md");
 

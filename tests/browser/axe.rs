@@ -1,6 +1,6 @@
 //! Each kind of page, looked at by axe-core, as others look at their pages: light and dark.
 
-use crate::world::prelude::*;
+use crate::browser::world::prelude::*;
 
 /// What axe-core finds: the rule, and the first elements.
 const FOUND: &str = r"

@@ -1,7 +1,7 @@
 //! Who gets in, how long, and what each sees.
 
-use crate::world::prelude::*;
-use crate::world::{PASSWORD, World};
+use crate::browser::world::prelude::*;
+use crate::browser::world::{PASSWORD, World};
 
 #[track_caller]
 fn log_in(browser: &Browser<'_>, name: &str, password: &str) {

@@ -1,6 +1,6 @@
 //! Each page for everybody: by keyboard, by screen reader, on a phone, enlarged, in both color schemes.
 
-use crate::world::prelude::*;
+use crate::browser::world::prelude::*;
 
 /// Contrast of each text with what is behind it (WCAG 2). Returns those below 4.5.
 const CONTRAST: &str = r"

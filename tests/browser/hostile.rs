@@ -1,8 +1,8 @@
 //! Nothing that is stored runs: hostile texts on every page, in a real browser.
 
-use crate::everybody::TOO_WIDE;
-use crate::world::prelude::*;
-use crate::world::{BEARER, PASSWORD, STRIPE, World};
+use crate::browser::everybody::TOO_WIDE;
+use crate::browser::world::prelude::*;
+use crate::browser::world::{BEARER, PASSWORD, STRIPE, World};
 
 /// Hostile texts. `BEACON` is an address that counts who calls it; `RUN` is what a script would do.
 const TEXTS: [&str; 64] = [

@@ -1,7 +1,7 @@
 //! A picture of each page in both color schemes and on a phone, in `target/screenshots/`. With `ONCEBOX_WRITE_DOCS=1` those
 //! that are kept in `docs/console/` are made anew.
 
-use crate::world::prelude::*;
+use crate::browser::world::prelude::*;
 
 /// The largest that all kept pictures may be together.
 const KEPT_BYTES: u64 = 1_000_000;

@@ -2,7 +2,7 @@
 
 use data_encoding::BASE64;
 
-use crate::world::prelude::*;
+use crate::browser::world::prelude::*;
 
 #[test]
 fn a_page_that_cannot_be_updated_says_since_when_and_greys_its_verdict() {

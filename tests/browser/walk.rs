@@ -1,6 +1,6 @@
 //! Finds every page: follows the links of pages as a person would, one or two of each kind.
 
-use crate::world::prelude::*;
+use crate::browser::world::prelude::*;
 
 /// Pages of one kind that are looked at.
 const EACH: usize = 2;

@@ -6,9 +6,9 @@ use crate::rig::webdriver::Browser;
 /// What most files of this program import.
 pub(crate) mod prelude {
     pub(crate) use super::World;
+    pub(crate) use crate::browser::walk;
     pub(crate) use crate::rig::prelude::*;
     pub(crate) use crate::rig::webdriver::{Browser, Driver};
-    pub(crate) use crate::walk;
 }
 
 pub(crate) const PASSWORD: &str = "correct horse battery";

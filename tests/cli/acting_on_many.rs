@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 
-use crate::rig::prelude::*;
+use crate::cli::rig::prelude::*;
 
 /// So many dead letters of one subscription: its URL named what no event has, and was mended then.
 fn with_dead_letters(count: usize) -> (Rig, Target) {

@@ -1,6 +1,6 @@
 //! Tenants and tokens, and what an administrator does who has lost his.
 
-use crate::rig::prelude::*;
+use crate::cli::rig::prelude::*;
 
 #[test]
 fn a_tenant_is_made_given_a_token_suspended_and_resumed() {

@@ -1,6 +1,6 @@
 //! `oncebox alert`: whether a test of a channel arrived.
 
-use crate::rig::prelude::*;
+use crate::cli::rig::prelude::*;
 
 /// A channel `ops` that posts to a target.
 fn channel(status: u16) -> (Rig, Target) {

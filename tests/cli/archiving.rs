@@ -1,6 +1,6 @@
 //! The months of the archive, as an administrator backs them up, verifies them and brings them back.
 
-use crate::rig::prelude::*;
+use crate::cli::rig::prelude::*;
 
 /// A service with one event in the archive and one in the database; and that month.
 fn with_a_month() -> (Rig, String) {

@@ -3,8 +3,8 @@
 
 use std::os::unix::fs::{MetadataExt, chown, symlink};
 
-use crate::rig::prelude::*;
-use crate::shared::skipped;
+use crate::cli::rig::prelude::*;
+use crate::rig::skipped;
 
 /// A user that owns nothing else here.
 const SERVICE: u32 = 64_990;

@@ -1,6 +1,6 @@
 //! Commands that delete, or act on many things: they ask, take `--yes`, or refuse.
 
-use crate::rig::prelude::*;
+use crate::cli::rig::prelude::*;
 
 #[test]
 fn without_a_terminal_nothing_is_deleted_unless_yes_is_said() {

@@ -1,6 +1,6 @@
 //! The record of changes: listed from the service, exported and verified from the file.
 
-use crate::rig::prelude::*;
+use crate::cli::rig::prelude::*;
 
 fn changed() -> Rig {
     let rig = Rig::new();

@@ -1,6 +1,6 @@
 //! Settings: shown, checked, and read again while the service runs.
 
-use crate::rig::prelude::*;
+use crate::cli::rig::prelude::*;
 
 #[test]
 fn a_mark_before_the_settings_is_skipped_and_a_bad_block_of_the_ca_file_is_named() {

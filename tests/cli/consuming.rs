@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::Child;
 
-use crate::rig::prelude::*;
+use crate::cli::rig::prelude::*;
 
 /// More than a command's output, of which the beginning is passed on, and what is said beside it.
 const MOST_OUTPUT: usize = 300 * 1024;
@@ -352,7 +352,7 @@ fn listening_shows_and_forwards_signed_events_and_leaves_nothing_behind() {
     rig.ok(&["emit", "order.paid", "--payload", "{\"total\": 1.0}"]);
     shows(&line(), &["order.paid  evt_", "→ 201 in "]);
     assert_eq!(line().trim(), "{\"total\": 1.0}");
-    let (head, body) = told.recv_timeout(Duration::from_secs(10)).unwrap();
+    let (head, body) = told.recv_timeout(crate::rig::PATIENCE).unwrap();
     assert_eq!(&*body, b"{\"total\": 1.0}");
     let field = |name: &str| {
         let found = head.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")));

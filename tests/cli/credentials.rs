@@ -1,6 +1,6 @@
 //! `oncebox credential`: where the secret comes from, what is printed, and that it is printed once.
 
-use crate::rig::{Rig, Target, run};
+use crate::cli::rig::{Rig, Target, run};
 
 #[test]
 fn a_secret_comes_from_a_file_stdin_or_a_systemd_credential_and_is_never_printed() {

@@ -1,6 +1,6 @@
 //! `apply` and `export`: the service as a file declares it.
 
-use crate::rig::prelude::*;
+use crate::cli::rig::prelude::*;
 
 const DECLARED: &str = r#"
 [[provider]]

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 
-use crate::rig::prelude::*;
+use crate::cli::rig::prelude::*;
 
 /// The exit code, and each check's state and words.
 fn doctor(rig: &Rig, more: &[&str]) -> (i32, BTreeMap<String, (String, String)>) {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::rig::prelude::*;
+use crate::cli::rig::prelude::*;
 
 fn lines(range: std::ops::Range<u32>) -> String {
     let mut text = String::new();

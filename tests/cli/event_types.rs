@@ -1,6 +1,6 @@
 //! `oncebox event-type`: from stored events to a schema that is in force.
 
-use crate::rig::prelude::*;
+use crate::cli::rig::prelude::*;
 
 #[test]
 fn a_schema_is_proposed_registered_shown_and_deleted() {

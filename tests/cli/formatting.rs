@@ -1,6 +1,6 @@
 //! What is sent of an event, and of which: the flags of `subscription`, `emit --header`, and what a file declares.
 
-use crate::rig::prelude::*;
+use crate::cli::rig::prelude::*;
 
 const URL: &str = "http://127.0.0.1:9999/hook";
 

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use crate::rig::prelude::*;
+use crate::cli::rig::prelude::*;
 
 #[test]
 fn a_backup_is_taken_beside_the_running_service_and_when_it_does_not_run() {

@@ -1,6 +1,6 @@
 //! `oncebox lane`, and what is done with the deliveries of a lane.
 
-use crate::rig::prelude::*;
+use crate::cli::rig::prelude::*;
 
 #[test]
 fn a_blocked_lane_is_found_shown_and_let_go_on() {

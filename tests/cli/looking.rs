@@ -1,6 +1,6 @@
 //! What was sent, where it went, what was answered: lists, single things, and sending again.
 
-use crate::rig::prelude::*;
+use crate::cli::rig::prelude::*;
 
 fn subscribed(status: u16) -> (Rig, Target) {
     let (rig, target) = (Rig::new(), Target::answering(status));

@@ -1,6 +1,6 @@
 //! Every command that a text, a page, a document or a message names exists.
 
-use crate::rig::prelude::*;
+use crate::cli::rig::prelude::*;
 
 /// Commands as one word, such as `oncebox-event-type-set`: the names of the manual's pages.
 fn commands() -> BTreeSet<String> {

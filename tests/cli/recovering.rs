@@ -2,8 +2,8 @@
 
 use tempfile::TempDir;
 
-use crate::rig::prelude::*;
-use crate::shared::skipped;
+use crate::cli::rig::prelude::*;
+use crate::rig::skipped;
 
 /// A service whose key is kept apart from its data; the key's file.
 fn with_key_apart() -> (Rig, TempDir, PathBuf) {

@@ -1,6 +1,6 @@
 //! What goes wrong, and the exit codes that tell a script so.
 
-use crate::rig::{Rig, run};
+use crate::cli::rig::{Rig, run};
 
 #[test]
 fn a_service_that_does_not_run_is_3() {

@@ -14,14 +14,14 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::shared::shows;
+use crate::rig::shows;
 
 /// What most files of this program import.
 pub(crate) mod prelude {
     pub(crate) use std::os::unix::fs::PermissionsExt;
 
     pub(crate) use super::{Ran, Rig, Target, run};
-    pub(crate) use crate::shared::prelude::*;
+    pub(crate) use crate::rig::prelude::*;
 }
 
 /// A running service; killed when dropped.
@@ -180,11 +180,11 @@ impl Rig {
         self.json(args)["items"].as_array().unwrap().clone()
     }
 
-    /// Asks again until it is so, for ten seconds at most.
+    /// Asks again until it is so.
     pub(crate) fn until(&self, what: &str, so: impl Fn(&Self) -> bool) {
-        let end = Instant::now() + Duration::from_secs(10);
+        let end = Instant::now() + crate::rig::PATIENCE;
         while !so(self) {
-            assert!(Instant::now() < end, "after ten seconds it is still not so: {what}");
+            assert!(Instant::now() < end, "it is still not so: {what}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }

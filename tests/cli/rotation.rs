@@ -1,6 +1,6 @@
 //! `oncebox credential rotate`, `schedule` and `reveal`.
 
-use crate::rig::prelude::*;
+use crate::cli::rig::prelude::*;
 
 fn id(rig: &Rig, kind: &str) -> String {
     let all = rig.items(&["credential", "list", "--subscription", "erp"]);

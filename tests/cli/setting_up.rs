@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::Child;
 
-use crate::rig::prelude::*;
+use crate::cli::rig::prelude::*;
 
 const STRIPE: &str = "whsec_5ba31f0cc7e84b1f9d9f00c4d4aa11ee";
 

@@ -1,6 +1,6 @@
 //! Those whose personal data is sealed: their keys, page by page.
 
-use crate::rig::prelude::*;
+use crate::cli::rig::prelude::*;
 
 /// Whether each row names another key.
 fn apart(keys: &[Value]) -> bool {

@@ -1,6 +1,6 @@
 //! `oncebox subscription test`, and its offer after `subscription create`.
 
-use crate::rig::prelude::*;
+use crate::cli::rig::prelude::*;
 
 #[test]
 fn a_test_prints_a_line_for_each_step_and_ends_with_its_result() {

@@ -2,7 +2,7 @@
 
 use oncebox::signatures::kinds;
 
-use crate::rig::prelude::*;
+use crate::cli::rig::prelude::*;
 
 #[test]
 fn a_sample_of_every_scheme_is_stored_and_known_the_second_time() {

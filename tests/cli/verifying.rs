@@ -2,7 +2,7 @@
 
 use ring::hmac;
 
-use crate::rig::prelude::*;
+use crate::cli::rig::prelude::*;
 
 const SECRET: &str = "whsec_0123456789abcdef0123";
 const BODY: &str = r#"{"id":"evt_1","type":"invoice.paid","livemode":false}"#;

@@ -1,8 +1,8 @@
 //! `PostgreSQL` databases of the encoding `SQL_ASCII`, which do not know which letters their bytes are.
 
-use crate::erp::{Erp, add, erps, fact, oncebox, stored, until_stored};
-use crate::process::prelude::*;
-use crate::stock::states;
+use crate::databases::erp::{Erp, add, erps, fact, oncebox, stored, until_stored};
+use crate::databases::process::prelude::*;
+use crate::databases::stock::states;
 
 const TEXT: &str = "Größe €";
 

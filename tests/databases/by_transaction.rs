@@ -1,10 +1,10 @@
 //! `PostgreSQL` with a right to read alone: rows come in the order of their transactions.
 
-use crate::erp::{
+use crate::databases::erp::{
     Session, are_stored_once, erps, fact, oncebox, source, stored, trouble, until_stored,
     write_beside,
 };
-use crate::process::prelude::*;
+use crate::databases::process::prelude::*;
 
 #[test]
 fn kills_beside_commits_out_of_order_lose_no_row_and_double_none() {

@@ -10,12 +10,12 @@ use oncebox::databases::failure::{Class, judge};
 use oncebox::databases::helper::{Deadlines, Helper, Start};
 use oncebox::databases::product::Product;
 
-use crate::erp::{Erp, erps, oncebox};
-use crate::line::Line;
-use crate::process::prelude::*;
-use crate::service::children;
-use crate::site::{program, words};
-use crate::stock::states;
+use crate::databases::erp::{Erp, erps, oncebox};
+use crate::databases::line::Line;
+use crate::databases::process::prelude::*;
+use crate::databases::service::children;
+use crate::databases::site::{program, words};
+use crate::databases::stock::states;
 
 const WRITERS: usize = 4;
 /// How long nothing may be booked, once nothing is killed any more.
@@ -85,7 +85,7 @@ impl Chain {
             line.put_into(home.path());
         }
         let process = Process::start(home.path());
-        crate::erp::add(&process, "mark");
+        crate::databases::erp::add(&process, "mark");
         let effect = home.path().join("book.sql");
         fs::write(&effect, "INSERT INTO bookings (invoice) VALUES (:aggregate_id)").unwrap();
         let effect = effect.to_str().unwrap();

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::erp::{add, erps, oncebox, stored, until_stored, write_beside};
-use crate::process::prelude::*;
+use crate::databases::erp::{add, erps, oncebox, stored, until_stored, write_beside};
+use crate::databases::process::prelude::*;
 
 /// A box of this name beside the first one.
-fn another(erp: &crate::erp::Erp, name: &str) -> (TempDir, Process) {
+fn another(erp: &crate::databases::erp::Erp, name: &str) -> (TempDir, Process) {
     let home = tempfile::tempdir().unwrap();
     erp.settings(home.path(), &format!("[box]\nname = {name:?}"));
     let process = Process::start(home.path());
@@ -73,7 +73,7 @@ fn a_box_without_a_name_is_told_to_have_one() {
         erp.settings(home.path(), "");
         let process = Process::start(home.path());
         add(&process, "claim");
-        let why = crate::erp::trouble(&process, "box.name");
+        let why = crate::databases::erp::trouble(&process, "box.name");
         assert!(why.contains("another one on each box"), "{why}");
         process.stop();
     }

@@ -2,10 +2,12 @@
 
 use oncebox::databases::product::Product;
 
-use crate::erp::{erps, oncebox};
-use crate::line::Line;
-use crate::process::prelude::*;
-use crate::stock::{STOCK, create_taking, pieces, publish, said, set_up, states, taking};
+use crate::databases::erp::{erps, oncebox};
+use crate::databases::line::Line;
+use crate::databases::process::prelude::*;
+use crate::databases::stock::{
+    STOCK, create_taking, pieces, publish, said, set_up, states, taking,
+};
 
 #[test]
 fn each_event_takes_effect_once_over_kills() {

@@ -10,9 +10,9 @@ use std::sync::Mutex;
 use oncebox::config::databases::DatabaseAt;
 use oncebox::databases::product::Product;
 
-use crate::process::prelude::*;
-use crate::server::{Mariadb, Postgresql};
-use crate::site::{has_driver, program};
+use crate::databases::process::prelude::*;
+use crate::databases::site::{has_driver, program};
+use crate::guards::server::{Mariadb, Postgresql};
 
 /// The password of the user that the service logs on with.
 pub(crate) const PASSWORD: &str = "secret";

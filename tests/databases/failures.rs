@@ -4,7 +4,7 @@ use oncebox::databases::connection::{Connection, Statement};
 use oncebox::databases::failure::{Class, judge};
 use oncebox::databases::product::Product;
 
-use crate::site::sites;
+use crate::databases::site::sites;
 
 #[test]
 fn what_a_database_refuses_is_judged_and_has_no_data_of_the_row() {

@@ -2,8 +2,8 @@
 
 use std::net::Shutdown;
 
-use crate::erp::redirect;
-use crate::process::prelude::*;
+use crate::databases::erp::redirect;
+use crate::databases::process::prelude::*;
 
 /// How often a silent line looks whether it may go on.
 const LOOK: Duration = ms(10);

@@ -1,10 +1,10 @@
 //! Sources that mark what they have read, over kills, restores and outages.
 
-use crate::erp::{
+use crate::databases::erp::{
     Session, are_stored_once, erps, fact, oncebox, source, stored, trouble, until_stored,
     write_beside,
 };
-use crate::process::prelude::*;
+use crate::databases::process::prelude::*;
 
 #[test]
 fn kills_beside_four_writers_lose_no_row_and_double_none() {

@@ -5,8 +5,10 @@
 
 use oncebox::databases::product::Product;
 
-use crate::erp::{Erp, Server, are_stored_once, erps, source, until_stored, write_beside};
-use crate::process::prelude::*;
+use crate::databases::erp::{
+    Erp, Server, are_stored_once, erps, source, until_stored, write_beside,
+};
+use crate::databases::process::prelude::*;
 
 /// So many rows that were taken.
 fn marked() -> u64 {

@@ -3,8 +3,8 @@
 
 use oncebox::databases::product::Product;
 
-use crate::erp::{Erp, add, are_stored_once, erps, until_stored};
-use crate::process::prelude::*;
+use crate::databases::erp::{Erp, add, are_stored_once, erps, until_stored};
+use crate::databases::process::prelude::*;
 
 /// Rows of a day that the service is off.
 const A_DAY: usize = 3_000;

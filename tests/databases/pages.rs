@@ -3,9 +3,9 @@
 //! Few things differ from the page: the server has a port of its own, the receiver is one of the test's, and the ERP's tables
 //! are the few that the page names.
 
-use crate::process::prelude::*;
-use crate::server::{Mariadb, Postgresql};
-use crate::site::{has_driver, program};
+use crate::databases::process::prelude::*;
+use crate::databases::site::{has_driver, program};
+use crate::guards::server::{Mariadb, Postgresql};
 
 const ODOO: &str = include_str!("../../docs/erp/odoo.md");
 const ERPNEXT: &str = include_str!("../../docs/erp/erpnext.md");

@@ -1,10 +1,10 @@
 //! Behind pgbouncer in transaction mode, where each transaction may run on another connection, and each connection is
 //! used by others in between.
 
-use crate::erp::{self, Erp, erps, redirect, stored, until_stored};
-use crate::process::prelude::*;
-use crate::server::{Home, Running, found, free_port};
-use crate::stock;
+use crate::databases::erp::{self, Erp, erps, redirect, stored, until_stored};
+use crate::databases::process::prelude::*;
+use crate::databases::stock;
+use crate::guards::server::{Home, Running, found, free_port};
 
 /// Transactions of a test, each with a row.
 const ROWS: usize = 60;

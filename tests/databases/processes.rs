@@ -10,8 +10,8 @@ use oncebox::databases::database::Database;
 use oncebox::databases::failure::Class;
 use oncebox::databases::state::Standing;
 
+use crate::databases::site::{PASSWORD, Site, sites};
 use crate::rig::until;
-use crate::site::{PASSWORD, Site, sites};
 
 const LONG: Duration = Duration::from_mins(1);
 
@@ -144,7 +144,7 @@ fn nothing_of_a_password_is_seen_from_outside() {
 
 #[test]
 fn what_the_machine_lacks_is_said_with_what_to_do() {
-    let Some(site) = crate::site::postgresql() else { return };
+    let Some(site) = crate::databases::site::postgresql() else { return };
     let (settings, directory) = site.settings(PASSWORD);
     let says = |settings: &oncebox::config::databases::DatabaseAt| {
         let database = Site::database(settings, LONG);

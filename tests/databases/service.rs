@@ -8,8 +8,8 @@ use std::process::{Child, Command, Output, Stdio};
 use oncebox::databases::product::Product;
 use tempfile::TempDir;
 
+use crate::databases::site::{PASSWORD, Site, program, sites};
 use crate::rig::{skipped, until};
-use crate::site::{PASSWORD, Site, program, sites};
 
 /// A service of its own with the database `erp` in its settings.
 struct Service {

@@ -1,8 +1,8 @@
 //! A line that falls silent: its connections stay, new ones are taken, and nothing comes any more.
 
-use crate::erp::{self, Erp, erps};
-use crate::line::Line;
-use crate::process::prelude::*;
+use crate::databases::erp::{self, Erp, erps};
+use crate::databases::line::Line;
+use crate::databases::process::prelude::*;
 
 /// How long it may go unnoticed, and until a person is told.
 const NOTICED: Duration = secs(35);

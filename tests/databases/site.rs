@@ -16,8 +16,8 @@ use oncebox::databases::helper::{Deadlines, Helper, PROGRAM, Start};
 use oncebox::databases::product::Product;
 use tempfile::TempDir;
 
+use crate::guards::server::{Mariadb, Postgresql};
 use crate::rig;
-use crate::server::{Mariadb, Postgresql};
 
 /// The password of the user `erp` in both databases.
 pub(crate) const PASSWORD: &str = "pass;wo}rd {with ='every\"thing";

@@ -11,9 +11,9 @@ use oncebox::databases::database::Database;
 use oncebox::databases::failure::Class;
 use tempfile::TempDir;
 
+use crate::databases::site::{Site, has_driver, program, words, write_secret};
+use crate::databases::tds::{Answer, Request, StandIn, Value};
 use crate::rig::skipped;
-use crate::site::{Site, has_driver, program, words, write_secret};
-use crate::tds::{Answer, Request, StandIn, Value};
 
 /// `FreeTDS` cannot be told a `}`.
 const PASSWORD: &str = "pass;word {with ='every\"thing";

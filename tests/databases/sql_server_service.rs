@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::erp::{add, oncebox, source, stored, until_stored};
-use crate::process::prelude::*;
-use crate::site::write_secret;
-use crate::sql_server::{has, stand_in};
-use crate::stock::{said, states};
-use crate::tds::{Answer, Request, StandIn, Value};
+use crate::databases::erp::{add, oncebox, source, stored, until_stored};
+use crate::databases::process::prelude::*;
+use crate::databases::site::write_secret;
+use crate::databases::sql_server::{has, stand_in};
+use crate::databases::stock::{said, states};
+use crate::databases::tds::{Answer, Request, StandIn, Value};
 
 const TEXT: &str = "Größe € Ω 😀";
 
@@ -292,7 +292,7 @@ fn a_source_says_what_the_server_said_and_not_that_nothing_is_there_to_roll_back
     let Some(server) = stand_in(script) else { return };
     let (_home, process) = service(&server, "");
     add(&process, "mark");
-    crate::erp::trouble(&process, "The SELECT permission was denied.");
+    crate::databases::erp::trouble(&process, "The SELECT permission was denied.");
     process.stop();
 }
 

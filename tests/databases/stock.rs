@@ -1,7 +1,7 @@
 //! The stock of an ERP, and a service whose events take from it.
 
-use crate::erp::{Erp, oncebox};
-use crate::process::prelude::*;
+use crate::databases::erp::{Erp, oncebox};
+use crate::databases::process::prelude::*;
 
 /// Takes an article from the stock, and never below nothing.
 const TAKE: &str = "UPDATE stock SET pieces = pieces - 1 WHERE article = :aggregate_id;";

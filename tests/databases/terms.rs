@@ -2,9 +2,9 @@
 
 use oncebox::databases::product::Product;
 
-use crate::erp::{Erp, erps, oncebox};
-use crate::process::prelude::*;
-use crate::stock::{STOCK, pieces, publish, said, set_up, states, taking};
+use crate::databases::erp::{Erp, erps, oncebox};
+use crate::databases::process::prelude::*;
+use crate::databases::stock::{STOCK, pieces, publish, said, set_up, states, taking};
 
 /// Notes which event came, of which article. The fifth of an article is refused until that is mended.
 const NOTE: &str =

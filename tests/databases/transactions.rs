@@ -2,7 +2,7 @@
 
 use oncebox::databases::connection::{Connection, Statement};
 
-use crate::site::{sites, words};
+use crate::databases::site::{sites, words};
 
 #[test]
 fn texts_and_null_come_back_as_they_were() {

@@ -1,6 +1,6 @@
 //! Alerts and kill -9: an alert is told once under one id, whenever the process dies.
 
-use crate::process::prelude::*;
+use crate::fault::process::prelude::*;
 
 fn database(home: &Path) -> PathBuf {
     home.join("data/oncebox.db")

@@ -4,8 +4,8 @@ use oncebox::archive::audit::trail;
 use oncebox::backup::online;
 use oncebox::backup::retention::{self, BackupFile};
 
-use crate::disk::Tmpfs;
-use crate::process::prelude::*;
+use crate::fault::disk::Tmpfs;
+use crate::fault::process::prelude::*;
 
 const EVENTS: usize = 600;
 const TABLES: [&str; 5] = ["outbox", "deliveries", "attempts", "failures", "payloads"];

@@ -1,6 +1,6 @@
 //! kill -9 while a target still has to confirm what it accepted.
 
-use crate::process::prelude::*;
+use crate::fault::process::prelude::*;
 
 #[test]
 fn a_kill_neither_ends_nor_repeats_what_waits_for_its_confirmation() {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU32;
 
-use crate::process::prelude::*;
+use crate::fault::process::prelude::*;
 
 const CULPRIT: &str = "\"the process dies on this\"";
 

@@ -1,6 +1,6 @@
 //! kill -9 under load while credentials are set: what was answered is used after the start, and nothing is lost.
 
-use crate::process::prelude::*;
+use crate::fault::process::prelude::*;
 
 #[test]
 fn a_credential_that_was_set_is_used_after_a_kill() {

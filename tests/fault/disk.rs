@@ -1,6 +1,6 @@
 //! A full disk: nothing acknowledged is lost, and what is refused is told so.
 
-use crate::process::prelude::*;
+use crate::fault::process::prelude::*;
 
 /// Publishes until it is refused; returns the keys that were acknowledged.
 fn publish_until_full(process: &Process, name: &str) -> BTreeSet<String> {

@@ -5,7 +5,7 @@
 
 use std::sync::OnceLock;
 
-use crate::process::prelude::*;
+use crate::fault::process::prelude::*;
 
 const KEY: &str = "1f0c6d3e-8a51-4f7a-9b65-0a4cf5b7f9d2";
 

@@ -1,6 +1,6 @@
 //! External calls under kill -9: once the target has accepted a state, no older one reaches it.
 
-use crate::process::prelude::*;
+use crate::fault::process::prelude::*;
 
 const ENTITIES: u64 = 10;
 const STATES: u64 = 12;

@@ -1,6 +1,6 @@
 //! kill -9 while families are stored and delivered: no parent is left waiting, and none completes too early.
 
-use crate::process::prelude::*;
+use crate::fault::process::prelude::*;
 
 /// A parent with two hard children and a grandchild.
 fn family(n: usize) -> Value {

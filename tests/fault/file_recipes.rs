@@ -5,7 +5,7 @@
 
 use std::process::Child;
 
-use crate::process::prelude::*;
+use crate::fault::process::prelude::*;
 
 const PAGE: &str = include_str!("../../docs/files.md");
 

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use crate::process::prelude::*;
+use crate::fault::process::prelude::*;
 
 /// How often a kill is tried at each moment until one hits it.
 const MAX_TRIES: u64 = 60;

@@ -1,6 +1,6 @@
 //! What a kill leaves of the history: a gap in the minute, and every hold that had ended.
 
-use crate::process::prelude::*;
+use crate::fault::process::prelude::*;
 
 #[test]
 fn a_killed_minute_is_a_gap_and_an_ended_hold_is_not_lost() {

@@ -7,7 +7,7 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use socket2::{Domain, SockRef, Socket, Type};
 
-use crate::process::prelude::*;
+use crate::fault::process::prelude::*;
 use crate::rig::http::read_message;
 
 const HOSTILE: usize = 100;

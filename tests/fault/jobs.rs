@@ -1,6 +1,6 @@
 //! kill -9 in the middle of a job.
 
-use crate::process::prelude::*;
+use crate::fault::process::prelude::*;
 
 const EVENTS: usize = 450;
 

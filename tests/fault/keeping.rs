@@ -10,7 +10,7 @@ use oncebox::backup::{retention, upgrade};
 use oncebox::model::audit::Actor;
 use oncebox::store::schema::Steps;
 
-use crate::process::prelude::*;
+use crate::fault::process::prelude::*;
 
 /// The program over the files of `home`.
 fn oncebox(home: &Path, args: &[&str]) -> Command {
@@ -166,7 +166,7 @@ fn a_killed_upgrade_is_completed_by_the_next() {
     let before = rows(&database, &names);
     for n in 0..number("ONCEBOX_KILLS", 5) {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["keeping::upgrade_in_a_process_of_its_own", "--exact"]);
+        command.args(["fault::keeping::upgrade_in_a_process_of_its_own", "--exact"]);
         let mut child = start(command.env(UPGRADE_OF, &database));
         thread::sleep(ms(5 + n * 37 % 200));
         kill(&mut child);

@@ -1,6 +1,6 @@
 //! kill -9 while the master key is rotated under load: everything opens, signatures go on.
 
-use crate::process::prelude::*;
+use crate::fault::process::prelude::*;
 
 /// Subscriptions, and so secrets to seal anew: more than one transaction takes.
 const SECRETS: usize = 250;

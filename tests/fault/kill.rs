@@ -1,6 +1,6 @@
 //! kill -9 under load, again and again. `ONCEBOX_KILLS` says how often.
 
-use crate::process::prelude::*;
+use crate::fault::process::prelude::*;
 
 /// Connections that publish.
 const PUBLISHERS: u64 = 8;

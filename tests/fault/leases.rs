@@ -1,6 +1,6 @@
 //! kill -9 while consumers have leases.
 
-use crate::process::prelude::*;
+use crate::fault::process::prelude::*;
 
 const KEYS: usize = 4;
 const EVENTS: usize = 24;

@@ -2,8 +2,8 @@
 
 use oncebox::sys::disk::Gauge;
 
-use crate::disk::{Tmpfs, check};
-use crate::process::prelude::*;
+use crate::fault::disk::{Tmpfs, check};
+use crate::fault::process::prelude::*;
 
 /// The product's own disk budget.
 fn set_up(home: &Path) {

@@ -1,6 +1,6 @@
 //! Little memory: no input ends the process, under what the unit allows it (`MemoryMax=512M`).
 
-use crate::process::prelude::*;
+use crate::fault::process::prelude::*;
 
 /// What the unit allows, in bytes.
 const MAX_MEMORY: u64 = 512 << 20;

@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use rustix::fd::AsFd as _;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::process::prelude::*;
+use crate::fault::process::prelude::*;
 
 /// The receiver's, behind the gateway. No address for public use, so the settings allow it.
 const FAR: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);

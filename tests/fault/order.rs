@@ -1,7 +1,7 @@
 //! Order under kill -9: lanes whose target fails three times in ten. `ONCEBOX_ORDER_EVENTS` and `ONCEBOX_ORDER_LANES` say
 //! how many; 200,000 events in 500 lanes take some minutes.
 
-use crate::process::prelude::*;
+use crate::fault::process::prelude::*;
 
 /// Events of one request.
 const BATCH: u64 = 500;

@@ -1,6 +1,6 @@
 //! kill -9 while rows that plain SQL inserted are not routed yet, and starts beside programs that lock the file.
 
-use crate::process::prelude::*;
+use crate::fault::process::prelude::*;
 
 #[test]
 fn rows_inserted_by_plain_sql_survive_any_kill_and_become_one_event_each() {

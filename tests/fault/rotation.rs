@@ -1,6 +1,6 @@
 //! A rotation under load, killed in between: it goes on where its rows stand.
 
-use crate::process::prelude::*;
+use crate::fault::process::prelude::*;
 
 #[test]
 fn rotations_that_are_killed_go_on_and_lose_and_refuse_nothing() {

@@ -1,7 +1,7 @@
 //! Sealed events under kill -9: whichever way they come in, what is sealed stands in no file and in no log, and the
 //! receiver gets all of it.
 
-use crate::process::prelude::*;
+use crate::fault::process::prelude::*;
 
 const GITHUB: &str = "a-shared-secret-of-32-characters";
 /// Stand in what is sealed, and nowhere else.

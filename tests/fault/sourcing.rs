@@ -1,6 +1,6 @@
 //! Sources under kill -9: an ERP goes on writing while the service is killed; afterwards the counts are equal.
 
-use crate::process::prelude::*;
+use crate::fault::process::prelude::*;
 
 /// Facts the ERP writes, and rows of all files together.
 const FACTS: usize = 3_000;

@@ -3,8 +3,8 @@
 use std::os::unix::net::UnixDatagram;
 use std::process::Child;
 
-use crate::disk::Tmpfs;
-use crate::process::prelude::*;
+use crate::fault::disk::Tmpfs;
+use crate::fault::process::prelude::*;
 
 /// A service on a port that is known before it starts, and the messages it sends to its manager.
 struct Started {

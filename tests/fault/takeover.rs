@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::process::{Child, Stdio};
 
-use crate::process::prelude::*;
+use crate::fault::process::prelude::*;
 
 const EVENTS: u64 = 60;
 

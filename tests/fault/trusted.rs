@@ -2,7 +2,7 @@
 
 use rustls::{ServerConnection, StreamOwned};
 
-use crate::process::prelude::*;
+use crate::fault::process::prelude::*;
 use crate::rig::http::read_message;
 use crate::rig::smtp;
 

@@ -6,7 +6,7 @@ use oncebox::model::audit::Actor;
 use oncebox::store::audit_events::Trail;
 use oncebox::store::schema::{Steps, VERSION};
 
-use crate::process::prelude::*;
+use crate::fault::process::prelude::*;
 
 /// The database that the last binary of a schema version made: two subscriptions, one of them paused, and three events.
 /// What was sent found nobody; the key and the token belong to nothing else. Those of versions 12, 13 and 16 are that of 11

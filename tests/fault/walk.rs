@@ -3,8 +3,8 @@
 //!
 //! `ONCEBOX_WALK` says how often each route is called; `ONCEBOX_WALK_TIMES` shows how long others waited.
 
-use crate::memory::{Cage, SECRET, zeros};
-use crate::process::prelude::*;
+use crate::fault::memory::{Cage, SECRET, zeros};
+use crate::fault::process::prelude::*;
 
 /// What the process may hold in the end, in KiB.
 const MAX_RESIDENT_KIB: u64 = 300 << 10;

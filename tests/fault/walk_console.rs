@@ -1,9 +1,9 @@
 //! A walk along everything else that a client chooses in size: each field of each form of the console, each parameter of
 //! each query and path, cookies and header fields. The process stays small, answers, and goes on for others.
 
-use crate::memory::Cage;
-use crate::process::prelude::*;
-use crate::walk::{others_go_on, resident_kib};
+use crate::fault::memory::Cage;
+use crate::fault::process::prelude::*;
+use crate::fault::walk::{others_go_on, resident_kib};
 
 /// What the process may hold in the end, in KiB.
 const MAX_RESIDENT_KIB: u64 = 300 << 10;

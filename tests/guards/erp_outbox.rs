@@ -5,10 +5,11 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 
-use crate::consumer::Consumer;
-use crate::erp_writers::{ALL_EVENTS, ALL_INVOICES, Dialect, TABLE as INVOICES, write};
-use crate::server::{Mariadb, Postgresql};
-use crate::{rig, server};
+use crate::guards::consumer::Consumer;
+use crate::guards::erp_writers::{ALL_EVENTS, ALL_INVOICES, Dialect, TABLE as INVOICES, write};
+use crate::guards::server;
+use crate::guards::server::{Mariadb, Postgresql};
+use crate::rig;
 
 const TABLE: &str = "erp_outbox";
 /// One fact three times, and one that comes to nothing.

@@ -1,6 +1,6 @@
 //! Four programs of an ERP that write invoices at the same time. None of their statements may fail.
 
-use crate::consumer::Consumer;
+use crate::guards::consumer::Consumer;
 
 /// Programs that write at the same time.
 const WRITERS: usize = 4;

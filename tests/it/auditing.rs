@@ -308,7 +308,7 @@ fn in_doubt(rig: &Rig, receiver: &Receiver) -> String {
 }
 
 fn skipped_webhook(rig: &Rig, receiver: &Receiver) -> String {
-    let id = crate::bulk::skipped_webhook(rig);
+    let id = crate::it::bulk::skipped_webhook(rig);
     rig.subscribe_with("s", receiver, &json!({ "source": "provider:p" }));
     id
 }

@@ -201,8 +201,8 @@ fn a_job_that_ran_at_a_backup_does_not_go_on_after_the_restore() {
     let (mut rig, receiver) = with_dead_letters(30, "none");
     rig.post("/v1/dead-letters/replay", &json!({ "filter": {}, "rate": 1 })).is(201);
     until("one is sent", || receiver.count() == 1);
-    let _copy = crate::restoring::back_up(&rig);
-    crate::restoring::restore(&mut rig);
+    let _copy = crate::it::restoring::back_up(&rig);
+    crate::it::restoring::restore(&mut rig);
     // What was sent after the backup is not known, so nothing is sent unasked.
     assert_eq!(rig.get("/v1/jobs")["items"][0]["state"], "cancelled");
     rig.pass(secs(60));

@@ -1,6 +1,6 @@
 //! A 2xx that only means accepted: the delivery waits until its target confirms it, or its time is over.
 
-use crate::restoring::{back_up, restore};
+use crate::it::restoring::{back_up, restore};
 use crate::rig::prelude::*;
 
 pub(crate) const PUBLIC: &str = "https://edge.example";

@@ -5,7 +5,7 @@ use oncebox::model::in_doubt::Window;
 use oncebox::model::token::Role;
 use oncebox::store::meta;
 
-use crate::console_rig::{Browser, Form, away_erp, encoded, form, links};
+use crate::it::console_rig::{Browser, Form, away_erp, encoded, form, links};
 use crate::rig::prelude::*;
 
 const PASSWORD: &str = "correct horse battery";

@@ -4,7 +4,7 @@ use oncebox::model::audit::changes::Changes;
 use oncebox::model::audit::{Actor, ActorType, NewAuditEvent};
 use oncebox::store::audit_events;
 
-use crate::console_rig::{Browser, links, unescaped};
+use crate::it::console_rig::{Browser, links, unescaped};
 use crate::rig::prelude::*;
 
 /// Stores 25 entries with many fields. Each value is as long as it may be, and takes six times as much in a page.

@@ -1,6 +1,6 @@
 //! The pages of event types.
 
-use crate::console_rig::{Browser, encoded, links, unescaped};
+use crate::it::console_rig::{Browser, encoded, links, unescaped};
 use crate::rig::prelude::*;
 
 #[test]

@@ -1,6 +1,6 @@
 //! The pages of events, webhooks and deliveries.
 
-use crate::console_rig::{Browser, form, links, unescaped};
+use crate::it::console_rig::{Browser, form, links, unescaped};
 use crate::rig::prelude::*;
 
 /// What a stored text must not become.

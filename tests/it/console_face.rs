@@ -1,6 +1,6 @@
 //! What the pages tell: tests that run, waits, what needs a person, what is not there; and pages that did not change.
 
-use crate::console_rig::{Browser, form, links};
+use crate::it::console_rig::{Browser, form, links};
 use crate::rig::prelude::*;
 
 /// The id of a test in the background.

@@ -1,6 +1,6 @@
 //! The first admin of a box, made in a browser with the code that the service prints; and the first steps after that.
 
-use crate::console_rig::{Browser, Form, form, links, unescaped};
+use crate::it::console_rig::{Browser, Form, form, links, unescaped};
 use crate::rig::prelude::*;
 
 const PASSWORD: &str = "correct horse battery";

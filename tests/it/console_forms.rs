@@ -2,7 +2,7 @@
 
 use std::io::Read as _;
 
-use crate::console_rig::{Browser, Form, form, links};
+use crate::it::console_rig::{Browser, Form, form, links};
 use crate::rig::prelude::*;
 
 /// The form that a page's link leads to.
@@ -119,7 +119,7 @@ fn what_is_wrong_stands_at_its_field_and_what_was_typed_stays() {
         let note = page.split(&format!("id=\"about.{path}\"")).nth(1);
         let note = note.unwrap_or_else(|| panic!("{path}: {page}")).split("</p>").next().unwrap();
         assert!(note.contains("role=\"alert\"") && note.contains(why), "{path}: {note}");
-        let again = crate::console_rig::form(&page, &form.action).unwrap();
+        let again = crate::it::console_rig::form(&page, &form.action).unwrap();
         for (name, value) in typed {
             assert_eq!(again.value(name), value, "{path}");
         }
@@ -165,7 +165,7 @@ fn a_quarantined_event_is_corrected_in_its_form() {
     assert_eq!(form.value("target"), "nobody");
     let looked = |typed: &[(&str, &str)]| {
         let page = browser.submit(&form, typed).is(200).text();
-        crate::console_rig::form(&page, &form.action).unwrap()
+        crate::it::console_rig::form(&page, &form.action).unwrap()
     };
     let still = looked(&[("target", "still-nobody")]);
     browser.submit(&still, &[]).is(422);
@@ -200,7 +200,7 @@ fn a_correction_is_checked_and_looked_at_before_it_is_sent() {
     for (typed, why) in [("{\"total\": 1,}", "It is not JSON:"), ("{\"sum\": 1}", "does not fit")] {
         let page = browser.submit(&form, &[("payload_base64", typed)]).is(422).text();
         assert!(page.contains(why) && page.contains("class=\"wrong\""), "{page}");
-        let again = crate::console_rig::form(&page, &form.action).unwrap();
+        let again = crate::it::console_rig::form(&page, &form.action).unwrap();
         assert_eq!(again.value("payload_base64"), typed);
         assert!(!page.contains("name=\"shown\""), "it cannot be sent yet");
     }
@@ -218,7 +218,7 @@ fn a_correction_is_checked_and_looked_at_before_it_is_sent() {
     let seen = browser.submit(&form, &hidden).is(200).text();
     assert!(seen.contains("<ins>+   &quot;to&quot;: &quot;a[U+202E]b&quot;"), "{seen}");
     // What is typed after the look is looked at again.
-    let looked = crate::console_rig::form(&page, &form.action).unwrap();
+    let looked = crate::it::console_rig::form(&page, &form.action).unwrap();
     browser.submit(&looked, &[("payload_base64", "{\"total\": 98}")]).is(200);
     browser.submit(&looked, &[]).is(303);
     rig.settle();
@@ -254,7 +254,7 @@ fn a_payload_that_is_too_long_for_a_page_is_corrected_by_a_file() {
     assert!(wrong.contains("It is not JSON:"), "{wrong}");
     let looked = sent(&corrected).is(200).text();
     assert!(looked.contains("<ins>+   &quot;total&quot;: 99.00"), "{looked}");
-    let looked = crate::console_rig::form(&looked, &form.action).unwrap();
+    let looked = crate::it::console_rig::form(&looked, &form.action).unwrap();
     browser.submit(&looked, &[]).is(303);
     rig.settle();
     assert_eq!(receiver.bodies()[1], corrected);
@@ -304,14 +304,14 @@ fn what_was_typed_outlives_the_session() {
     let typed = [("owner_id", "ann & ben"), ("policy.rate", "5/s")];
     let page = browser.submit(&form, &typed).is(401).text();
     assert!(page.contains("Your session ended, and nothing was changed."), "{page}");
-    let log_in = crate::console_rig::form(&page, "/console/log-in").unwrap();
+    let log_in = crate::it::console_rig::form(&page, "/console/log-in").unwrap();
     assert!(!log_in.value("keep").contains("csrf"), "{log_in:?}");
     let who = [("name", "anna"), ("password", "wrong but long enough")];
     let page = browser.submit(&log_in, &who).is(401).text();
-    let log_in = crate::console_rig::form(&page, "/console/log-in").unwrap();
+    let log_in = crate::it::console_rig::form(&page, "/console/log-in").unwrap();
     let entered = browser.submit(&log_in, &[("name", "anna"), ("password", PASSWORD)]).is(200);
     browser.keep(&entered);
-    let again = crate::console_rig::form(&entered.text(), &form.action).unwrap();
+    let again = crate::it::console_rig::form(&entered.text(), &form.action).unwrap();
     assert_eq!((again.value("owner_id"), again.value("policy.rate")), ("ann & ben", "5/s"));
     assert_eq!(rig.get("/v1/subscriptions/erp")["owner_id"], "", "nobody pressed the button yet");
     browser.submit(&again, &[]).is(303);
@@ -347,7 +347,7 @@ fn a_filter_takes_what_is_shown_a_day_and_a_span() {
         ("since=1d".to_owned(), true, true),
         (format!("since={day}"), true, true),
         ("since=today".to_owned(), true, true),
-        (format!("since={}", crate::console_rig::encoded(&minute)), false, true),
+        (format!("since={}", crate::it::console_rig::encoded(&minute)), false, true),
         ("since=yesterday&until=today".to_owned(), false, false),
         ("until=1h".to_owned(), true, false),
     ] {

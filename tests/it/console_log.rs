@@ -8,7 +8,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::console_rig::{Browser, form};
+use crate::it::console_rig::{Browser, form};
 use crate::rig::prelude::*;
 
 /// The fields of a line of the log.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use oncebox::console::pages;
 
-use crate::console_rig::{Browser, form, links, unescaped};
+use crate::it::console_rig::{Browser, form, links, unescaped};
 use crate::rig::prelude::*;
 
 /// More pages than there are: a list that leads on without end would be seen.
@@ -116,7 +116,7 @@ impl Planted {
 
     /// A subscription with a credential of each kind, and what its receiver answers.
     fn credentials(&mut self) {
-        let certificate = crate::credentials_tls::pem(2090);
+        let certificate = crate::it::credentials_tls::pem(2090);
         let key = certificate.rsplit("PRIVATE KEY-----").nth(1).unwrap();
         let line = key.lines().find(|line| line.len() > 40).unwrap().to_owned();
         self.hide("a client certificate's key", &line);
@@ -215,7 +215,8 @@ impl Planted {
         let shown = unescaped(html);
         for (what, secret) in &self.hidden {
             let bare = secret.trim_start_matches("whsec_").trim_start_matches("whsk_");
-            let encoded = [BASE64.encode(secret.as_bytes()), crate::console_rig::encoded(secret)];
+            let encoded =
+                [BASE64.encode(secret.as_bytes()), crate::it::console_rig::encoded(secret)];
             for form in [bare, encoded[0].trim_end_matches('='), &encoded[1]] {
                 assert!(!shown.contains(form), "{path} shows {what}: {form}\n{shown}");
             }

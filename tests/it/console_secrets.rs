@@ -1,6 +1,6 @@
 //! What is done with secrets by form: those of providers, and credentials of subscriptions; and alert channels.
 
-use crate::console_rig::{Browser, asking, form};
+use crate::it::console_rig::{Browser, asking, form};
 use crate::rig::prelude::*;
 
 #[test]

@@ -1,7 +1,7 @@
 //! The pages of settings, users, sessions, tokens and backups.
 
-use crate::console_rig::{Browser, asking, away_erp, form, links};
-use crate::restoring::{back_up, restore};
+use crate::it::console_rig::{Browser, asking, away_erp, form, links};
+use crate::it::restoring::{back_up, restore};
 use crate::rig::prelude::*;
 
 #[test]

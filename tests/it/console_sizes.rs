@@ -1,6 +1,6 @@
 //! What a browser chooses in size: rights first, then one form of bounded size, and one number for each form.
 
-use crate::console_rig::{Browser, encoded, form};
+use crate::it::console_rig::{Browser, encoded, form};
 use crate::rig::prelude::*;
 
 /// A body of very many fields.

@@ -1,6 +1,6 @@
 //! The tenant that the console shows: an admin of the box chooses it, and nobody else.
 
-use crate::console_rig::{Browser, Form, form, links};
+use crate::it::console_rig::{Browser, Form, form, links};
 use crate::rig::prelude::*;
 
 const PATH: &str = "/console/tenant";

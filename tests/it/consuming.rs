@@ -1,6 +1,6 @@
 //! Consumers that ask for events: leases, what they say of them, and requests that wait.
 
-use crate::delivering::expected;
+use crate::it::delivering::expected;
 use crate::rig::prelude::*;
 
 /// A rig with a pull subscription to everything of the outbox; and its secret.
@@ -521,7 +521,7 @@ fn asking(rig: &Rig, path: &str) -> TcpStream {
 }
 
 fn answered(mut stream: TcpStream) -> Value {
-    stream.set_read_timeout(Some(secs(30))).unwrap();
+    stream.set_read_timeout(Some(crate::rig::PATIENCE)).unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap();

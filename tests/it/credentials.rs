@@ -339,7 +339,7 @@ fn a_rotation_of_the_master_key_seals_every_kind_anew() {
     more("oauth", &endpoint.client(&json!({})));
     more(
         "tls",
-        &json!({ "kind": "client_certificate", "secret": crate::credentials_tls::pem(2090) }),
+        &json!({ "kind": "client_certificate", "secret": crate::it::credentials_tls::pem(2090) }),
     );
     let check = |rig: &Rig| {
         let before = receiver.count();

@@ -207,7 +207,8 @@ fn a_subscription_that_is_down_costs_the_others_nothing() {
     let (up, down) = (Receiver::new(), Receiver::new());
     down.always(Reply::Hang);
     rig.subscribe("up", &up);
-    rig.subscribe("down", &down);
+    // It hangs until it is told otherwise, however long the others take.
+    rig.subscribe_with("down", &down, &json!({ "policy": { "timeout": "10min" } }));
     rig.publish_types(&["a"; 20]);
     until("the healthy one has all", || up.count() == 20);
     rig.becomes("SELECT count(*) FROM outbox WHERE status IN ('processing')", "20");

@@ -110,7 +110,7 @@ fn path_of(rig: &Rig, receiver: &Receiver, path: &str) -> String {
         }
         path.replace("{id}", rig.publish(&event)["id"].as_str().unwrap())
     } else if path.contains("/confirm") {
-        let (id, token) = crate::confirmations::waiting(rig, receiver);
+        let (id, token) = crate::it::confirmations::waiting(rig, receiver);
         path.replace("{id}", &id).replace("{token}", &token)
     } else if path.starts_with("/v1/deliveries/") {
         let lane = json!({ "name": "lane", "target": "pull", "ordering": "strict" });
@@ -131,7 +131,7 @@ fn path_of(rig: &Rig, receiver: &Receiver, path: &str) -> String {
         rig.post(&format!("/v1/deliveries/{newest}/cancel"), &json!({})).is(200);
         path.replace("{id}", &newest)
     } else if path.starts_with("/v1/webhook-events/") {
-        let id = crate::bulk::skipped_webhook(rig);
+        let id = crate::it::bulk::skipped_webhook(rig);
         rig.patch("/v1/subscriptions/erp", &json!({ "source": "all", "event_types": ["*"] }))
             .is(200);
         path.replace("{id}", &id)
@@ -212,7 +212,7 @@ fn out_of_limits(document: &Value, schema: &Value, body: &Value) -> Vec<(String,
 #[test]
 fn every_example_of_a_body_is_accepted() {
     let rig = Rig::with(|settings| {
-        settings.listen.public_url = Some(crate::confirmations::PUBLIC.to_owned());
+        settings.listen.public_url = Some(crate::it::confirmations::PUBLIC.to_owned());
         // It does not answer, and is not asked here.
         let driver = Some("PostgreSQL Unicode".to_owned());
         let away = DatabaseAt { driver, ..DatabaseAt::default() };
@@ -386,7 +386,7 @@ fn head_options_and_unknown_methods_are_answered_by_the_book() {
 /// Sends bytes as they are and reads what comes back; the head's end is up to the caller.
 fn raw(rig: &Rig, bytes: &[u8]) -> Answer {
     let mut stream = TcpStream::connect(rig.address()).unwrap();
-    stream.set_read_timeout(Some(secs(30))).unwrap();
+    stream.set_read_timeout(Some(crate::rig::PATIENCE)).unwrap();
     stream.write_all(bytes).unwrap();
     let message = read_message(&mut stream).unwrap().unwrap();
     let status = message.first_line.split(' ').nth(1).unwrap().parse().unwrap();
@@ -437,7 +437,7 @@ fn problems_page() -> String {
 const PROBLEMS_PREFACE: &str = "\
 # Problems
 
-<!-- Made from src/api/kind.rs by a test: ONCEBOX_WRITE_DOCS=1 cargo test --test it problem -->
+<!-- Made from src/api/kind.rs by a test: ONCEBOX_WRITE_DOCS=1 cargo test --test plain problem -->
 
 Every error is `application/problem+json` (RFC 9457): `type`, `title`, `status`, `detail`, `request_id`. Decide by `type`, which is stable:
 `urn:oncebox:problem:` and a name below. `detail` is for people and may change. A problem acknowledges nothing.

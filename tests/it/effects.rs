@@ -2,7 +2,7 @@
 
 use oncebox::backup::restore::{self, Plan};
 
-use crate::restoring::plan;
+use crate::it::restoring::plan;
 use crate::rig::prelude::*;
 
 const KEY: &str = "1f0c6d3e-8a51-4f7a-9b65-0a4cf5b7f9d2";

@@ -273,7 +273,7 @@ fn whoever_can_come_again_is_told_so_however_much_waits_for_the_lock() {
     for queue in [Queue::Accept, Queue::Upkeep, Queue::Accept] {
         let (tell, told) = mpsc::channel();
         writer.submit(queue, |_| Ok(()), move |outcome| drop(tell.send(outcome)));
-        let outcome = told.recv_timeout(Duration::from_secs(20));
+        let outcome = told.recv_timeout(crate::rig::PATIENCE);
         assert!(matches!(outcome, Ok(Err(Error::Busy))), "{outcome:?}");
     }
     lock.run("ROLLBACK");

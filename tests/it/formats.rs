@@ -2,7 +2,7 @@
 
 use oncebox::outbox::{self, Event};
 
-use crate::delivering::expected;
+use crate::it::delivering::expected;
 use crate::rig::prelude::*;
 
 fn json_of(message: &Message) -> Value {

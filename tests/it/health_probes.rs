@@ -1,7 +1,7 @@
 //! Idle targets are probed. Seed 003: "All failures across delivery, runs, and health probes converge"; a run begins when
 //! the "connection [is] Active + Healthy".
 
-use crate::console_rig::Browser;
+use crate::it::console_rig::Browser;
 use crate::rig::prelude::*;
 
 /// The policy of a subscription that is probed by a request to a path.

@@ -3,7 +3,7 @@
 use oncebox::model::history::{DAY_MS, Day, HourCounts};
 use oncebox::store::history::MAX_ROWS;
 
-use crate::console_rig::Browser;
+use crate::it::console_rig::Browser;
 use crate::rig::prelude::*;
 
 /// The day of [`START`], at noon of which the clock begins.

@@ -360,7 +360,7 @@ fn another_payload_is_checked_like_a_published_one() {
     assert_eq!(rig.state(1), "skipped");
     tell.send(200).unwrap();
     is(&rig, 2, "completed");
-    let webhook = crate::bulk::skipped_webhook(&rig);
+    let webhook = crate::it::bulk::skipped_webhook(&rig);
     tell.send(400).unwrap();
     rig.patch("/v1/subscriptions/erp", &json!({ "source": "all" })).is(200);
     rig.post(&format!("/v1/webhook-events/{webhook}/replay"), &json!({})).is(200);

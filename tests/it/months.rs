@@ -11,8 +11,8 @@ use oncebox::backup::online::{self, Plan as BackupPlan};
 use oncebox::backup::restore::{self, Done, Plan};
 use oncebox::backup::{Error, retention};
 
-use crate::privacy::{erase, named_policy, of_customer, state};
-use crate::restoring;
+use crate::it::privacy::{erase, named_policy, of_customer, state};
+use crate::it::restoring;
 use crate::rig::prelude::*;
 
 const DAY: u64 = 24 * 3600;

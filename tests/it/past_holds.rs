@@ -2,7 +2,7 @@
 
 use oncebox::store::past_holds::{MAX_OF_REASON, MAX_ROWS};
 
-use crate::console_rig::Browser;
+use crate::it::console_rig::Browser;
 use crate::rig::prelude::*;
 
 /// The reasons of the ended holds of a subscription, the newest first.

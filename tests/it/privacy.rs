@@ -1,7 +1,7 @@
 //! Personal data: what a policy seals is nowhere on the disk, and the receiver gets all of it.
 
-use crate::delivering::expected;
-use crate::restoring;
+use crate::it::delivering::expected;
+use crate::it::restoring;
 use crate::rig::prelude::*;
 
 const GITHUB: &str = "a-shared-secret-of-32-characters";

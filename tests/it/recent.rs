@@ -1,6 +1,6 @@
 //! `GET /v1/stats/recent`: the last hour of a tenant.
 
-use crate::console_rig::Browser;
+use crate::it::console_rig::Browser;
 use crate::rig::prelude::*;
 
 fn last(rig: &Rig, token: &str) -> Value {
@@ -55,7 +55,7 @@ fn the_last_hour_has_what_came_in_and_what_went_out_by_minute() {
 #[test]
 fn webhooks_and_rows_of_plain_sql_are_counted_and_a_deleted_subscription_still_counts() {
     let (rig, receiver) = Rig::subscribed("erp");
-    crate::bulk::skipped_webhook(&rig);
+    crate::it::bulk::skipped_webhook(&rig);
     Connection::open(rig.data().join("oncebox.db"))
         .unwrap()
         .run("INSERT INTO outbox (event_type, payload) VALUES ('a', '1'), ('b', '2')");

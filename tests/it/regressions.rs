@@ -47,7 +47,7 @@ fn a_body_from_nobody_is_refused_at_its_head() {
     let rig = Rig::new();
     for (path, status) in [("/v1/events", "401"), ("/in/nobody", "404")] {
         let mut socket = TcpStream::connect(rig.address()).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        socket.set_read_timeout(Some(crate::rig::PATIENCE)).unwrap();
         let head = format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n");
         socket.write_all(head.as_bytes()).unwrap();
         let mut answer = [0; 12];

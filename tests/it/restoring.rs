@@ -10,7 +10,7 @@ use oncebox::keys::file::{read as read_key, retired_ids};
 use oncebox::model::audit::Actor;
 use oncebox::model::in_doubt::Window;
 
-use crate::delivering::expected;
+use crate::it::delivering::expected;
 use crate::rig::prelude::*;
 
 /// Backs the rig's file up, whether it runs or not.

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use ring::signature;
 
-use crate::credentials_tls::{authority, issued, site};
+use crate::it::credentials_tls::{authority, issued, site};
 use crate::rig::prelude::*;
 
 /// What a receiver accepts at this moment; anything else gets 401.

@@ -2,8 +2,8 @@
 
 use oncebox::http::client::{Answer, Call, CallError, Sender};
 
+use crate::it::tls::https_server;
 use crate::rig::prelude::*;
-use crate::tls::https_server;
 
 /// The answer of a test.
 #[track_caller]

@@ -2,10 +2,10 @@
 
 use std::process::{Child, Stdio};
 
-use crate::cluster::Cluster;
-use crate::kills::started;
-use crate::process::{number, prelude::*};
-use crate::server::Postgresql;
+use crate::guards::server::Postgresql;
+use crate::kafka::cluster::Cluster;
+use crate::kafka::kills::started;
+use crate::kafka::process::{number, prelude::*};
 
 const TOPIC: &str = "invoices";
 const PARTITIONS: i32 = 12;

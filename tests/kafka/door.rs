@@ -7,7 +7,7 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
-use crate::cluster::Cluster;
+use crate::kafka::cluster::Cluster;
 use crate::rig::prelude::*;
 
 /// Who may come in.

@@ -3,9 +3,9 @@
 
 use std::process::Child;
 
-use crate::cluster::written;
-use crate::kills::started;
-use crate::process::prelude::*;
+use crate::kafka::cluster::written;
+use crate::kafka::kills::started;
+use crate::kafka::process::prelude::*;
 
 const TOPIC: &str = "foreign";
 /// Events, and their ordering keys.

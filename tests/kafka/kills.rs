@@ -2,8 +2,8 @@
 
 use std::ffi::OsStr;
 
-use crate::cluster::{Cluster, TOPIC};
-use crate::process::prelude::*;
+use crate::kafka::cluster::{Cluster, TOPIC};
+use crate::kafka::process::prelude::*;
 
 /// Events, and their ordering keys.
 const EVENTS: usize = 400;

@@ -2,8 +2,8 @@
 
 use oncebox::config::{KafkaCompression, KafkaSasl};
 
-use crate::cluster::{Cluster, TOPIC};
-use crate::door::Door;
+use crate::kafka::cluster::{Cluster, TOPIC};
+use crate::kafka::door::Door;
 use crate::rig::prelude::*;
 
 const CREDENTIALS: &str = "/v1/subscriptions/centre/credentials";

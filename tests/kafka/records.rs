@@ -2,7 +2,7 @@
 
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 
-use crate::cluster::{Cluster, TOPIC};
+use crate::kafka::cluster::{Cluster, TOPIC};
 use crate::rig::prelude::*;
 
 #[test]

@@ -1,6 +1,6 @@
 //! What is answered, in which order, and what happens when an answer does not come or does not fit.
 
-use crate::rig::prelude::*;
+use crate::listener::rig::prelude::*;
 
 fn rig() -> Rig {
     Rig::new(Limits::default())

@@ -1,7 +1,7 @@
 //! Every request has a name and an address, and neither can be forged.
 
-use crate::rig::prelude::*;
-use crate::rig::{Answer, Rig, get, post};
+use crate::listener::rig::prelude::*;
+use crate::listener::rig::{Answer, Rig, get, post};
 
 const SPOOFED: &str = "X-Request-Id: chosen-by-client\r\nX-Forwarded-For: 192.0.2.66\r\n";
 

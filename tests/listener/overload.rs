@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use crate::rig::prelude::*;
+use crate::listener::rig::prelude::*;
 
 /// As many files as this user may open.
 const MANY_FILES: &str = "ulimit -n \"$(ulimit -Hn)\"";
@@ -139,7 +139,7 @@ fn every_handler_of_a_payer_is_woken_while_the_others_are_busy() {
             client.send(get("/block"));
         }
         for _ in 0..3 {
-            rig.entered.recv_timeout(Duration::from_secs(10)).unwrap();
+            rig.entered.recv_timeout(crate::rig::PATIENCE).unwrap();
         }
         for _ in 0..3 {
             rig.gate.send(()).unwrap();

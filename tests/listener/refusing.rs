@@ -1,6 +1,6 @@
 //! What is refused, and that the connection ends with it.
 
-use crate::rig::prelude::*;
+use crate::listener::rig::prelude::*;
 
 fn rig() -> Rig {
     Rig::new(Limits::default())

@@ -298,7 +298,7 @@ pub(crate) fn in_own_process(name: &str, shell: &str) -> bool {
     let output = Command::new("sh")
         .args(["-c", &format!("{shell}; exec \"$0\" \"$@\"")])
         .arg(exe)
-        .args([name, "--exact", "--nocapture", "--test-threads=1"])
+        .args([&format!("listener::{name}"), "--exact", "--nocapture", "--test-threads=1"])
         .env("ONCEBOX_TEST_ALONE", "1")
         .output()
         .unwrap();

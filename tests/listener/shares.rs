@@ -2,7 +2,7 @@
 
 use socket2::{Domain, Socket, Type};
 
-use crate::rig::prelude::*;
+use crate::listener::rig::prelude::*;
 
 /// One client's share is 1 MiB; large bodies get 6 MiB together.
 const MEMORY: usize = 8 * 1024 * 1024;
@@ -216,6 +216,6 @@ fn connect_from(to: SocketAddr, number: u8) -> Client {
     socket.bind(&SocketAddr::from(([127, 0, 0, number], 0)).into()).unwrap();
     socket.connect(&to.into()).unwrap();
     let stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
+    stream.set_read_timeout(Some(crate::rig::PATIENCE)).unwrap();
     Client(stream)
 }

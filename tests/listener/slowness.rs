@@ -1,6 +1,6 @@
 //! Clients that take their time.
 
-use crate::rig::prelude::*;
+use crate::listener::rig::prelude::*;
 
 const SHORT: Duration = Duration::from_millis(300);
 

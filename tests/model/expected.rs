@@ -1,6 +1,6 @@
 //! The model: what should become of events and deliveries, in memory and as plain as can be.
 
-use crate::ATTEMPTS;
+use crate::model::ATTEMPTS;
 
 /// The waits after each counted failure, in milliseconds.
 const STEPS: [i64; 5] = [5_000, 30_000, 300_000, 1_800_000, 14_400_000];

@@ -42,7 +42,7 @@ pub(crate) const START: Timestamp = Timestamp::from_secs(1_769_860_800);
 /// The size of every rig's disk. Its reserve is 500 MB.
 pub(crate) const DISK_TOTAL: u64 = 10_000_000_000;
 /// No test waits longer than this for anything.
-const PATIENCE: Duration = Duration::from_mins(3);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
 const ASKED_AFTER: Duration = Duration::from_millis(2);
 
 /// Says that a test needs what this machine lacks. Where nothing may be skipped, that is a failure.

@@ -1,6 +1,6 @@
 //! The endpoints of the simulated world: what each does with a request, and until when.
 
-use crate::dice::{DAY, Dice, HOUR, MINUTE, Ms, SECOND};
+use crate::sim::dice::{DAY, Dice, HOUR, MINUTE, Ms, SECOND};
 
 /// What an endpoint does with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -25,11 +25,11 @@ use oncebox::store::{OwnReader, Store, holds, settlement};
 use rusqlite::Connection;
 use serde_json::json;
 
-use crate::bug::{Bug, When};
-use crate::dice::Ms;
-use crate::jobs::{Done, Job, Times};
-use crate::plan::Sub;
-use crate::rules::{RULES, lines};
+use crate::rig::file::{RULES, lines};
+use crate::sim::bug::{Bug, When};
+use crate::sim::dice::Ms;
+use crate::sim::jobs::{Done, Job, Times};
+use crate::sim::plan::Sub;
 
 /// Which rows of `deliveries` have changed; 0 stands for those of `holds`.
 const TOUCHED: &str = "

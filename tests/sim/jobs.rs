@@ -22,10 +22,10 @@ use oncebox::store::outbox::{self, Inserted};
 use oncebox::store::tx::WriteTx;
 use oncebox::store::{confirmations, deliveries, holds, settlement, subscriptions, superseded};
 
-use crate::bug::Bug;
-use crate::dice::JitterDraw;
-use crate::file::Row;
-use crate::plan::{Deed, Spec, Sub, Wish};
+use crate::sim::bug::Bug;
+use crate::sim::dice::JitterDraw;
+use crate::sim::file::Row;
+use crate::sim::plan::{Deed, Spec, Sub, Wish};
 
 /// Rows that a statement changes at most.
 pub(crate) const MANY: u32 = 1000;

@@ -8,8 +8,8 @@ use oncebox::model::event::Binding;
 use oncebox::model::failure::Rules;
 use oncebox::model::lane::{CallKey, HeadOfLine};
 
-use crate::dice::{DAY, Dice, HOUR, MINUTE, Ms, SECOND};
-use crate::endpoint::Endpoint;
+use crate::sim::dice::{DAY, Dice, HOUR, MINUTE, Ms, SECOND};
+use crate::sim::endpoint::Endpoint;
 
 /// After the causes are gone, the longest wait that anybody may have asked for, and some.
 pub(crate) const PATIENCE: Ms = DAY + 6 * HOUR;

@@ -9,9 +9,9 @@ use oncebox::model::lease::LeaseOutcome;
 use oncebox::model::outcome::Outcome;
 use oncebox::store::leases::Held;
 
-use crate::dice::{DAY, HOUR, Ms, SECOND};
-use crate::file::{File, Row};
-use crate::jobs::Confirmation;
+use crate::sim::dice::{DAY, HOUR, Ms, SECOND};
+use crate::sim::file::{File, Row};
+use crate::sim::jobs::Confirmation;
 
 /// A wait that was promised to somebody, in the world's own time.
 #[derive(Clone, Copy, Debug)]

@@ -29,13 +29,13 @@ use oncebox::store::error::Error;
 use oncebox::store::tx::{ChangedSubscriptions, Effects, Settled};
 use oncebox::store::{confirmations, subscriptions};
 
-use crate::bug::Bug;
-use crate::dice::{Dice, JitterDraw, MINUTE, Ms, SECOND};
-use crate::endpoint::{Endpoint, Manner};
-use crate::file::{Disk, File, Row};
-use crate::jobs::{Confirmation, Done, Job, MANY, Outgoing, Times};
-use crate::plan::{ClockSet, Deed, PATIENCE, Plan, Sub, Wish};
-use crate::watch::{Send, Watch};
+use crate::sim::bug::Bug;
+use crate::sim::dice::{Dice, JitterDraw, MINUTE, Ms, SECOND};
+use crate::sim::endpoint::{Endpoint, Manner};
+use crate::sim::file::{Disk, File, Row};
+use crate::sim::jobs::{Confirmation, Done, Job, MANY, Outgoing, Times};
+use crate::sim::plan::{ClockSet, Deed, PATIENCE, Plan, Sub, Wish};
+use crate::sim::watch::{Send, Watch};
 
 /// Wall time at the beginning.
 const START: Ms = 1_800_000_000_000;

@@ -4,8 +4,8 @@ use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use crate::process::Unit;
 use crate::rig::{http, until};
+use crate::systemd::process::Unit;
 
 /// How requests fared.
 #[derive(Default)]

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::process::{Service, Unit};
 use crate::rig::http;
+use crate::systemd::process::{Service, Unit};
 
 const BODY: &[u8] = br#"{"event_type":"a","payload":"a-body-that-is-nobody-s-business"}"#;
 

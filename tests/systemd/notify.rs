@@ -4,8 +4,8 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-use crate::process::Unit;
 use crate::rig::http;
+use crate::systemd::process::Unit;
 
 fn next(manager: &UnixDatagram) -> String {
     let mut buffer = [0; 1024];
@@ -49,7 +49,7 @@ fn an_abstract_socket_is_heard_as_well_and_nobody_else_s_watchdog_is_fed() {
     let name = format!("oncebox-notify-{}", std::process::id());
     let address = SocketAddr::from_abstract_name(&name).unwrap();
     let manager = UnixDatagram::bind_addr(&address).unwrap();
-    manager.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    manager.set_read_timeout(Some(crate::rig::PATIENCE)).unwrap();
     let mut unit = Unit::new();
     unit.variable("NOTIFY_SOCKET", format!("@{name}"));
     unit.variable("WATCHDOG_USEC", "200000");

@@ -52,7 +52,7 @@ impl Unit {
     pub(crate) fn manager(&mut self) -> UnixDatagram {
         let path = self.home.path().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        socket.set_read_timeout(Some(crate::rig::PATIENCE)).unwrap();
         self.variable("NOTIFY_SOCKET", path.to_str().unwrap());
         socket
     }

@@ -1,6 +1,6 @@
 //! What repeats a fact, or gets around a rule, is counted. `tests/repeats.toml` has the numbers, which only fall.
 //!
-//! `ONCEBOX_WRITE_DOCS=1 cargo test --test tidy repeats` lowers them to what is there; it raises none.
+//! `ONCEBOX_WRITE_DOCS=1 cargo test --test plain repeats` lowers them to what is there; it raises none.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,7 +11,7 @@ use super::{code_of, files};
 
 const HEAD: &str = "\
 # How often the code repeats a fact, or gets around a rule (tests/tidy/repeats.rs). The numbers only fall:
-# ONCEBOX_WRITE_DOCS=1 cargo test --test tidy repeats
+# ONCEBOX_WRITE_DOCS=1 cargo test --test plain repeats
 
 ";
 

@@ -4,21 +4,10 @@
 //!
 //! `ONCEBOX_GUARD_EVENTS` makes the trials longer.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    clippy::indexing_slicing,
-    reason = "tests fail by panicking and own their processes"
-)]
-
 mod consumer;
 mod erp_outbox;
 mod erp_writers;
-#[path = "../rig/mod.rs"]
-mod rig;
-mod server;
+pub(crate) mod server;
 
 use consumer::{Consumer, piece};
 use serde_json::Value;
@@ -59,7 +48,7 @@ fn has(report: &Value, what: &str) -> usize {
 #[test]
 fn the_text_for_sqlite_holds_in_its_command_line_client() {
     if server::found("sqlite3").is_none() {
-        return rig::skipped("needs sqlite3");
+        return crate::rig::skipped("needs sqlite3");
     }
     let consumer = sqlite_file();
     let commit = piece("sqlite", "commit");
@@ -70,7 +59,7 @@ fn the_text_for_sqlite_holds_in_its_command_line_client() {
 #[test]
 fn the_text_for_sqlite_holds_in_python_and_lets_no_older_version_through() {
     let (Some(_), Some(python)) = (server::found("sqlite3"), server::found("python3")) else {
-        return rig::skipped("needs sqlite3 and python3");
+        return crate::rig::skipped("needs sqlite3 and python3");
     };
     let consumer = sqlite_file();
     let script = format!(
@@ -111,7 +100,7 @@ fn afterwards() -> String {
 #[test]
 fn each_guard_that_is_wrong_is_found_and_named_by_what_it_does() {
     if server::found("sqlite3").is_none() {
-        return rig::skipped("needs sqlite3");
+        return crate::rig::skipped("needs sqlite3");
     }
     let without_versions = sqlite_script(&format!("{}{EFFECT}\nCOMMIT;", sqlite_claim()));
     for (script, flags, found, others) in [
@@ -141,7 +130,7 @@ fn a_consumer_that_cannot_work_is_named_with_what_it_says() {
 #[test]
 fn the_text_for_postgresql_holds_on_a_real_server() {
     let Some(server) = Postgresql::start() else {
-        return rig::skipped("needs postgresql");
+        return crate::rig::skipped("needs postgresql");
     };
     let consumer =
         Consumer::new(&server.psql("-At -c 'SELECT event_id FROM effects ORDER BY seq'"));
@@ -187,7 +176,7 @@ fn the_text_for_postgresql_holds_on_a_real_server() {
 #[test]
 fn the_text_for_mariadb_holds_on_a_real_server() {
     let Some(server) = Mariadb::start() else {
-        return rig::skipped("needs mariadb-server");
+        return crate::rig::skipped("needs mariadb-server");
     };
     let consumer =
         Consumer::new(&server.client("-N -e 'SELECT event_id FROM effects ORDER BY seq'"));

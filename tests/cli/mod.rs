@@ -1,15 +1,6 @@
 //! The command line as a person and a script use it: the real program, against a real service.
 //!
 //! What a command's words look like in detail is tested beside its code; here it is what they do.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    clippy::indexing_slicing,
-    clippy::as_conversions,
-    reason = "tests fail by panicking and own their threads"
-)]
 
 mod acting_on_many;
 mod admitting;
@@ -35,8 +26,6 @@ mod refusing;
 mod rig;
 mod rotation;
 mod setting_up;
-#[path = "../rig/mod.rs"]
-mod shared;
 mod subjects;
 mod subscription_tests;
 mod triggering;

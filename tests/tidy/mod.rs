@@ -3,15 +3,6 @@
 //!
 //! Every rule names its reason in the message. The rules are tried on planted faults below.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    clippy::indexing_slicing,
-    reason = "tests fail by panicking"
-)]
-
 mod repeats;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -186,7 +177,7 @@ fn upward_imports(path: &str, text: &str) -> Vec<String> {
         return Vec::new();
     }
     let Some((own_room, own_layer)) = place_of(own) else {
-        return vec![format!("{path}: this room has no place in LAYERS of tests/tidy/main.rs")];
+        return vec![format!("{path}: this room has no place in LAYERS of tests/tidy/mod.rs")];
     };
     let is_upward = |import: &String| {
         place_of(import).is_none_or(|(room, layer)| room != own_room && layer >= own_layer)
@@ -195,9 +186,7 @@ fn upward_imports(path: &str, text: &str) -> Vec<String> {
         .into_iter()
         .filter(is_upward)
         .map(|import| {
-            format!(
-                "{path}: imports {import}; imports only point down (tests/tidy/main.rs, LAYERS)"
-            )
+            format!("{path}: imports {import}; imports only point down (tests/tidy/mod.rs, LAYERS)")
         })
         .collect()
 }

@@ -1,28 +1,16 @@
 //! Random operations on a whole Oncebox, each step compared with a small model of what it should do.
 //!
 //! `ONCEBOX_SEED` repeats a run; `ONCEBOX_MODEL_SECONDS` says how long to go on with fresh seeds.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    clippy::indexing_slicing,
-    clippy::as_conversions,
-    clippy::print_stdout,
-    reason = "tests fail by panicking and own their threads"
-)]
 
 mod expected;
-#[path = "../rig/mod.rs"]
-mod rig;
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::rig::receiver::{Receiver, Reply};
+use crate::rig::{Rig, START, file, secs};
 use expected::{Model, State};
-use rig::receiver::{Receiver, Reply};
-use rig::{Rig, START, file, secs};
 use serde_json::json;
 
 /// Operations of one run.

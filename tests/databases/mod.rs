@@ -3,15 +3,6 @@
 //!
 //! `cargo build -p oncebox-odbc` comes first.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    clippy::indexing_slicing,
-    reason = "tests fail by panicking and own their processes"
-)]
-
 mod ascii;
 mod by_transaction;
 mod chain;
@@ -26,10 +17,6 @@ mod modest;
 mod pages;
 mod pooler;
 mod processes;
-#[path = "../rig/mod.rs"]
-mod rig;
-#[path = "../guards/server.rs"]
-mod server;
 mod service;
 mod silence;
 mod site;
@@ -40,4 +27,4 @@ mod tds;
 mod terms;
 mod transactions;
 
-use rig::process;
+use crate::rig::process;

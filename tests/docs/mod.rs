@@ -4,37 +4,24 @@
 //! Few things differ from the page: ports are free ones, the demo and the conformance program are given less to do, a
 //! reader's own program is one of the test's, and what cargo runs has been built before.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    clippy::indexing_slicing,
-    clippy::as_conversions,
-    reason = "tests fail by panicking and own their processes"
-)]
-
-#[path = "rig/mod.rs"]
-mod rig;
-
 use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use rig::receiver::Receiver;
+use crate::rig::receiver::Receiver;
 use serde_json::Value;
 
-const README: &str = include_str!("../README.md");
-const EXAMPLES: &str = include_str!("../examples/README.md");
-const CONSUMERS: &str = include_str!("../docs/consumers.md");
-const GUARDS: &str = include_str!("../docs/guards.md");
-const SOURCES: &str = include_str!("../docs/sources.md");
-const ERP_ON_SQLITE: &str = include_str!("../docs/erp/sqlite.md");
-const PRIVACY: &str = include_str!("../docs/privacy.md");
-const ORDER: &str = include_str!("../docs/order.md");
-const PROVIDERS: &str = include_str!("../docs/providers.md");
+const README: &str = include_str!("../../README.md");
+const EXAMPLES: &str = include_str!("../../examples/README.md");
+const CONSUMERS: &str = include_str!("../../docs/consumers.md");
+const GUARDS: &str = include_str!("../../docs/guards.md");
+const SOURCES: &str = include_str!("../../docs/sources.md");
+const ERP_ON_SQLITE: &str = include_str!("../../docs/erp/sqlite.md");
+const PRIVACY: &str = include_str!("../../docs/privacy.md");
+const ORDER: &str = include_str!("../../docs/order.md");
+const PROVIDERS: &str = include_str!("../../docs/providers.md");
 
 /// A `sh` block of a page and the shell its marker names: `serve`, `client`, `stopped` for what runs until it is stopped,
 /// or none.
@@ -99,7 +86,7 @@ fn start(script: &str, directory: &Path, port: u16) -> Service {
     let child = shell(&script, directory, port).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
     let service = Service(child.unwrap());
     let data = if script.contains("--data target/shop") { "--data target/shop" } else { "" };
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + crate::rig::PATIENCE;
     while !shell(&format!("oncebox status {data}"), directory, port)
         .output()
         .unwrap()
@@ -138,7 +125,7 @@ fn the_ten_minutes_of_the_readme_work_as_printed() {
     assert!(home.join(data.trim_start_matches("~/")).join("oncebox.db").exists());
     assert!(seen.contains("skipped") && README.contains("The status `skipped` means"), "{seen}");
     run(event, home, port);
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + crate::rig::PATIENCE;
     loop {
         let delivered = run("oncebox delivery list", home, port);
         let received = run("oncebox webhook list --provider from-finance", home, port);
@@ -169,14 +156,14 @@ fn the_page_on_order_says_what_a_confirm_url_needs() {
 fn the_examples_do_everything_once_as_printed() {
     for program in ["python3", "openssl"] {
         if Command::new(program).arg("version").output().is_err() {
-            return rig::skipped("needs python3 and openssl");
+            return crate::rig::skipped("needs python3 and openssl");
         }
     }
     let directory = tempfile::tempdir().unwrap();
     let (home, port) = (directory.path(), free_port());
     let erp = Path::new(env!("CARGO_BIN_EXE_oncebox")).with_file_name("examples").join("erp");
     if !erp.exists() {
-        // `cargo test` has built it; `cargo test --test docs` has not.
+        // `cargo test` has built it; `cargo test --test plain docs` has not.
         let build =
             Command::new(env!("CARGO")).args(["build", "--quiet", "--example", "erp"]).status();
         assert!(build.unwrap().success());
@@ -245,7 +232,7 @@ fn parsed(text: &str) -> Value {
 #[test]
 fn the_commands_of_the_page_on_consumers_work_as_printed() {
     if Command::new("curl").arg("--version").output().is_err() {
-        return rig::skipped("needs curl");
+        return crate::rig::skipped("needs curl");
     }
     let directory = tempfile::tempdir().unwrap();
     let (home, port) = (directory.path(), free_port());
@@ -301,7 +288,7 @@ fn the_commands_of_the_page_on_consumers_work_as_printed() {
 #[test]
 fn the_command_of_the_page_on_guards_works_and_reports_as_printed() {
     if Command::new("sqlite3").arg("--version").output().is_err() {
-        return rig::skipped("needs sqlite3");
+        return crate::rig::skipped("needs sqlite3");
     }
     let directory = tempfile::tempdir().unwrap();
     let home = directory.path();
@@ -340,7 +327,7 @@ fn signature_headers(secret: &str, body: &str, home: &Path) -> Value {
 fn the_receivers_of_the_page_on_guards_tell_a_right_signature_from_a_wrong_one() {
     for tool in ["python3", "php"] {
         if Command::new(tool).arg("--version").output().is_err() {
-            return rig::skipped(&format!("needs {tool}"));
+            return crate::rig::skipped(&format!("needs {tool}"));
         }
     }
     let directory = tempfile::tempdir().unwrap();
@@ -460,7 +447,7 @@ fn every_other_command_of_the_readme_is_known_here() {
 fn an_erps_file_and_a_drop_folder_are_read_as_printed() {
     for tool in ["sqlite3", "python3"] {
         if Command::new(tool).arg("--version").output().is_err() {
-            return rig::skipped(&format!("needs {tool}"));
+            return crate::rig::skipped(&format!("needs {tool}"));
         }
     }
     let directory = tempfile::tempdir().unwrap();
@@ -484,7 +471,7 @@ fn an_erps_file_and_a_drop_folder_are_read_as_printed() {
     assert!(files.ends_with("invoices.csv\n"), "{files}");
     let stored =
         || run("oncebox event list --json", home, port).matches("\"idempotency_key\"").count();
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + crate::rig::PATIENCE;
     while stored() < 4 {
         assert!(Instant::now() < until, "{}", run("oncebox source list", home, port));
         std::thread::sleep(Duration::from_millis(20));
@@ -505,7 +492,7 @@ fn an_erps_file_and_a_drop_folder_are_read_as_printed() {
 fn an_erp_on_sqlite_goes_from_nothing_to_a_webhook_out_and_a_row_in() {
     for tool in ["sqlite3", "python3"] {
         if Command::new(tool).arg("--version").output().is_err() {
-            return rig::skipped(&format!("needs {tool}"));
+            return crate::rig::skipped(&format!("needs {tool}"));
         }
     }
     let directory = tempfile::tempdir().unwrap();

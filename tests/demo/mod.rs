@@ -1,16 +1,6 @@
 //! `oncebox demo` as a person runs it: the good end, the two bad ends it must be able to see, and that it
 //! leaves no process behind.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    clippy::indexing_slicing,
-    clippy::as_conversions,
-    reason = "tests fail by panicking and own their threads"
-)]
-
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -205,7 +195,7 @@ fn ports(place: &Path) -> [String; 2] {
 fn wait_until(what: &str, done: impl Fn() -> bool) {
     let started = Instant::now();
     while !done() {
-        assert!(started.elapsed() < Duration::from_secs(20), "waited in vain until {what}");
+        assert!(started.elapsed() < crate::rig::PATIENCE, "waited in vain until {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -2,15 +2,6 @@
 //!
 //! Not here: HTTP itself. It runs for `ONCEBOX_FUZZ_SECONDS` (2 unless told) over all targets together
 //! and prints its seed; `ONCEBOX_FUZZ_SEED` runs the same input again.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    clippy::indexing_slicing,
-    clippy::as_conversions,
-    reason = "tests fail by panicking and own their threads"
-)]
 
 use std::time::{Duration, Instant, SystemTime};
 

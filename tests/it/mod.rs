@@ -1,13 +1,4 @@
 //! What Oncebox does, seen from outside: real HTTP on both sides, a clock that stands still.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    clippy::indexing_slicing,
-    clippy::as_conversions,
-    reason = "tests fail by panicking and own their threads"
-)]
 
 mod alerts;
 mod archiving;
@@ -88,8 +79,6 @@ mod replays;
 mod restoring;
 mod retries;
 mod retry_schedule;
-#[path = "../rig/mod.rs"]
-mod rig;
 mod roles;
 mod rotation;
 mod routes;

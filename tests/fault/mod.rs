@@ -1,15 +1,5 @@
 //! Oncebox under what goes wrong outside it: kill -9, failures at every step, a full disk, a clock
 //! that jumps.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    clippy::indexing_slicing,
-    clippy::as_conversions,
-    clippy::print_stdout,
-    reason = "tests fail by panicking and own their threads"
-)]
 
 mod alerts;
 mod archiving;
@@ -36,8 +26,6 @@ mod offline;
 mod order;
 mod plain_sql;
 mod planned;
-#[path = "../rig/mod.rs"]
-mod rig;
 mod rotation;
 mod sealing;
 mod sourcing;
@@ -48,4 +36,4 @@ mod upgrade;
 mod walk;
 mod walk_console;
 
-use rig::process;
+use crate::rig::process;

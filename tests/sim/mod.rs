@@ -2,15 +2,6 @@
 //!
 //! `ONCEBOX_SIM_SEED` replays one seed and prints what happened in it; `ONCEBOX_SIM_SEEDS` says how many are tried;
 //! `ONCEBOX_SIM_BUG` names the one planted bug for which a seed is looked for.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    clippy::indexing_slicing,
-    clippy::as_conversions,
-    clippy::print_stdout,
-    reason = "tests fail by panicking and own their threads"
-)]
 
 mod bug;
 mod dice;
@@ -18,9 +9,6 @@ mod endpoint;
 mod file;
 mod jobs;
 mod plan;
-#[path = "../rig/file.rs"]
-#[allow(dead_code, reason = "only its rules are used here")]
-mod rules;
 mod watch;
 mod world;
 
@@ -29,9 +17,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use crate::bug::Bug;
-use crate::file::Disk;
-use crate::world::{Ended, World};
+use crate::sim::bug::Bug;
+use crate::sim::file::Disk;
+use crate::sim::world::{Ended, World};
 
 /// Seeds that are tried where nobody says how many.
 const SEEDS: u32 = 250;
