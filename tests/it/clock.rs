@@ -227,7 +227,7 @@ impl Box {
                 self.others.always(Reply::status(200));
                 self.confirming.always(Reply::status(200));
             }
-            self.rig.advance(secs(6 * HOUR));
+            self.rig.advance(secs(DAY));
             last = self.kept();
         }
     }

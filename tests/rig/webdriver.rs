@@ -302,7 +302,7 @@ impl Browser<'_> {
     pub(crate) fn wait_for(&self, css: &str, text: &str) {
         let started = Instant::now();
         while !self.text(css).contains(text) {
-            let is_late = started.elapsed() > crate::rig::PATIENCE;
+            let is_late = started.elapsed() > PATIENCE;
             assert!(!is_late, "waited in vain for {text:?} in {css}: {}", self.text("body"));
             thread::sleep(PAUSE);
         }

@@ -2,7 +2,6 @@
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::time::Duration;
 
 use crate::rig::http;
 use crate::systemd::process::Unit;
