@@ -1,4 +1,4 @@
-//! Tests beside the servers of others: PostgreSQL, MariaDB, a stand-in for SQL Server, Kafka.
+//! Tests beside the servers of others: `PostgreSQL`, `MariaDB`, a stand-in for SQL Server, Kafka.
 //!
 //! `cargo build -p oncebox-odbc` comes first.
 #![allow(
