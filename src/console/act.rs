@@ -139,7 +139,9 @@ impl Task {
         action: &'static Action,
         given: Form,
     ) -> Self {
-        let (inner, session, fields) = (inner.clone(), session.clone(), fields::of(action));
+        let inner = inner.clone();
+        let session = session.clone();
+        let fields = fields::of(action);
         let was = given.get("was").and_then(|was| serde_json::from_str(was).ok());
         let mut task = Self { inner, action, fields, head, session, given, was };
         if let Some(was) = &task.was {
@@ -178,7 +180,8 @@ impl Task {
             Submission::Running => return reply.send(refused(PageError::running(t))),
             Submission::Done(page) => return reply.send(see(&page)),
         }
-        let (inner, person) = (self.inner.clone(), self.session.person.clone());
+        let inner = self.inner.clone();
+        let person = self.session.person.clone();
         let unanswered = Response::new(500);
         let back = Back { task: self, number, reply };
         inner.api.ask(&person, request, Reply::new(Box::new(back), unanswered));
@@ -224,7 +227,7 @@ impl Task {
                     (code(view, secret))
                 }
                 @if !answer.items("checks").is_empty() {
-                    (Cells("check = name; state = state state; detail", &[]).table(view, view.t.checks, answer.items("checks"), ("", "")))
+                    (Cells("check = name; state = state state; detail", &[]).table(view, view.t.checks, answer.items("checks"), EmptyNote::default()))
                 }
                 details { summary { (view.t.whole_answer) } (json(view, &without_secrets(&answer))) }
                 p { a.button href=(next) { (view.t.go_on) } }
@@ -323,8 +326,8 @@ impl Task {
         // What is of another kind is not shown. The kind itself stays, so it may be no field.
         let kinds: Vec<String> = self.fields.iter().map(|field| field.path.clone()).collect();
         self.fields.retain(|field| {
-            let by = field.of.as_ref().filter(|(by, _)| !kinds.contains(by));
-            by.is_none_or(|(by, of)| of.iter().any(|kind| kind == found.text(by)))
+            let used_for = field.used_for.as_ref().filter(|one| !kinds.contains(&one.field));
+            used_for.is_none_or(|one| one.values.iter().any(|v| v == found.text(&one.field)))
         });
         let mut was = Map::new();
         for field in &self.fields {
@@ -390,7 +393,9 @@ impl Task {
 
     /// The JSON body of the fields that are filled in, or touched. `all`: those that are required must be.
     fn body(&self, all: bool) -> Result<Map<String, Value>, PageError> {
-        let (mut body, mut emptied, t) = (Map::new(), Vec::new(), self.inner.texts);
+        let mut body = Map::new();
+        let mut emptied = Vec::new();
+        let t = self.inner.texts;
         // An object is sent as a whole.
         let is_sent = |field: &Field| {
             let mut siblings = self.fields.iter().filter(|other| other.top() == field.top());
@@ -427,7 +432,8 @@ impl Task {
         let action = self.action;
         let (further, first): (Vec<&Field>, Vec<_>) =
             self.fields.iter().partition(|field| field.is_further);
-        let wrong = error.and_then(|error| Some((error.field.clone()?, error.detail.clone())));
+        let is_meant =
+            |field: &&Field| error.is_some_and(|error| error.field.as_ref() == Some(&field.path));
         let is_checked =
             action.asks == Asks::Correct && error.is_none() && self.head.method == Method::Post;
         let has_file = self.fields.iter().any(|field| field.kind == Kind::Bytes);
@@ -459,11 +465,11 @@ impl Task {
                     @if let Some(shown) = self.selection().filter(|_| action.asks == Asks::DryRun || is_checked) {
                         input type="hidden" name="shown" value=(shown);
                     }
-                    (input::all(view, &first, &self.given, wrong.as_ref()))
+                    (input::all(view, &first, &self.given, error))
                     @if !further.is_empty() {
-                        details open[further.iter().any(|field| wrong.as_ref().is_some_and(|(path, _)| *path == field.path))] {
+                        details open[further.iter().any(is_meant)] {
                             summary { (view.t.more_fields) }
-                            (input::all(view, &further, &self.given, wrong.as_ref()))
+                            (input::all(view, &further, &self.given, error))
                         }
                     }
                     div.actions {

@@ -35,7 +35,8 @@ pub(super) fn answer(inner: &Shared, request: &Request) -> Response {
     let begun = if let Some(link) = given.get("link") {
         inner.api.enter(head, link)
     } else {
-        let (name, password) = (given.get("name"), given.raw("password"));
+        let name = given.get("name");
+        let password = given.raw("password");
         inner.api.log_in(head, name.unwrap_or_default(), password.unwrap_or_default())
     };
     match begun {
@@ -78,7 +79,8 @@ fn enter(inner: &Shared, head: &Head, new: &NewSession, given: &Form) -> Respons
 
 /// A form that came after its session had ended: the person logs in on this page, and gets it as it was typed.
 pub(super) fn keep(inner: &Shared, request: &Request, path: &str) -> Response {
-    let (head, error) = (&request.head, PageError::logged_out(inner.texts));
+    let head = &request.head;
+    let error = PageError::logged_out(inner.texts);
     // A form for another tenant is not kept: the new session begins with the person's own.
     if !path.starts_with("act/") || !is_own(head) || chosen_tenant(inner, head).is_some() {
         return layout::error(inner, head, None, &error);

@@ -110,23 +110,23 @@ pub(super) fn label(view: &View<'_>, name: &str) -> String {
         .unwrap_or_else(|| word(name))
 }
 
-/// The fields, those of one object together, and what is wrong with one of them.
+/// The fields, those of one object together. An error of one field is shown at it.
 pub(super) fn all(
     view: &View<'_>,
     fields: &[&Field],
     given: &Form,
-    wrong: Option<&(String, String)>,
+    error: Option<&PageError>,
 ) -> Markup {
     let groups = fields.chunk_by(|a, b| a.group() == b.group());
     html! {
         @for group in groups {
             @let name = group.first().map_or("", |field| field.group());
             @if name.is_empty() || group.len() < 2 {
-                @for field in group { (one(view, field, given, wrong)) }
+                @for field in group { (one(view, field, given, error)) }
             } @else {
                 fieldset {
                     legend { (name.split('.').map(|part| label(view, part)).collect::<Vec<_>>().join(": ")) }
-                    @for field in group { (one(view, field, given, wrong)) }
+                    @for field in group { (one(view, field, given, error)) }
                 }
             }
         }
@@ -134,20 +134,21 @@ pub(super) fn all(
 }
 
 /// A field with its label, what it means, and what was typed before.
-fn one(view: &View<'_>, field: &Field, given: &Form, wrong: Option<&(String, String)>) -> Markup {
-    let Field { path, kind, of, .. } = field;
+fn one(view: &View<'_>, field: &Field, given: &Form, error: Option<&PageError>) -> Markup {
+    let Field { path, kind, used_for, .. } = field;
     if matches!(kind, Kind::Is(_)) {
         return html! {};
     }
-    let (value, required) = (typed(field, given), field.is_required);
-    let wrong = wrong.filter(|(name, _)| name == path).map(|(_, why)| why.as_str());
-    let (by, kinds) =
-        of.as_ref().map_or((None, String::new()), |(by, kinds)| (Some(by), kinds.join(" ")));
+    let value = typed(field, given);
+    let required = field.is_required;
+    let error = error.filter(|error| error.field.as_ref() == Some(path));
+    let by = used_for.as_ref().map(|one| &one.field);
+    let values = used_for.as_ref().map(|one| one.values.join(" "));
     let note = format!("about.{path}");
-    let is_told = !field.about.is_empty() || by.is_some() || wrong.is_some();
+    let is_told = !field.about.is_empty() || used_for.is_some() || error.is_some();
     let told = is_told.then_some(note.as_str());
     html! {
-        div.field data-by=[by] data-of=[by.map(|_| &kinds)] {
+        div.field data-by=[by] data-of=[&values] {
             @if let Kind::Many(words) = kind {
                 fieldset.plain aria-describedby=[told] { legend { (label(view, field.name())) }
                     @for choice in words { label { input type="checkbox" name=(path) value=(choice) checked[given.all(path).any(|one| one == choice)]; " " (word(choice)) } } }
@@ -173,8 +174,8 @@ fn one(view: &View<'_>, field: &Field, given: &Form, wrong: Option<&(String, Str
             }
             @if is_told {
                 p.small id=(note) {
-                    @if let Some(why) = wrong { strong.wrong role="alert" { (why) } " " }
-                    @if by.is_some() { span.of { (view.t.only_for) " " (kinds.replace(' ', ", ")) ". " } }
+                    @if let Some(error) = error { strong.wrong role="alert" { (error.detail) } " " }
+                    @if let Some(used_for) = used_for { span.of { (view.t.only_for) " " (used_for.values.join(", ")) ". " } }
                     (with_code(&field.about))
                 }
             }

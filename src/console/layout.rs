@@ -109,7 +109,8 @@ pub(super) fn page(view: &View<'_>, page: Option<&Page>, content: &Content) -> R
 
 /// The form to choose another tenant, for an admin of the box that has several.
 fn tenants(view: &View<'_>) -> Markup {
-    let (t, person) = (view.t, view.person());
+    let t = view.t;
+    let person = view.person();
     if !view.may(Right::Box) {
         return html! {};
     }

@@ -7,7 +7,7 @@ use maud::{Markup, Render, html};
 use serde_json::Value;
 
 use crate::console::cells::Cells;
-use crate::console::elements::{number, word};
+use crate::console::elements::{EmptyNote, number, word};
 use crate::console::error::PageError;
 use crate::console::form::{PRESETS, with_query};
 use crate::console::json::Fields as _;
@@ -39,8 +39,8 @@ pub(super) struct List<'a> {
     /// Parameters that are always sent.
     pub(super) always: &'a [(&'a str, &'a str)],
     pub(super) cells: Cells<'a>,
-    /// What is said where there is nothing, and what to do next.
-    pub(super) none: (&'a str, &'a str),
+    /// Note in the place of the table of an empty list.
+    pub(super) empty: EmptyNote<'a>,
 }
 
 /// The kinds of filters.
@@ -92,9 +92,9 @@ impl<'a> List<'a> {
         title: &'a str,
         path: &'a str,
         cells: Cells<'a>,
-        none: (&'a str, &'a str),
+        empty: EmptyNote<'a>,
     ) -> Self {
-        Self { title, path, filters: &[], always: &[], cells, none }
+        Self { title, path, filters: &[], always: &[], cells, empty }
     }
 
     /// Reads the list as the URL says.
@@ -106,7 +106,7 @@ impl<'a> List<'a> {
         let chosen: Vec<&str> = view.query.all("columns").collect();
         Ok(Listed {
             head: html! { (self.tabs(view)) (self.filter(view)) },
-            table: self.cells.chosen(view, &chosen, self.title, found.items("items"), self.none),
+            table: self.cells.chosen(view, &chosen, self.title, found.items("items"), self.empty),
             pager: html! { (self.columns(view, &chosen)) (pager(view, &found)) },
             found,
             csv: None,
@@ -146,7 +146,9 @@ impl<'a> List<'a> {
 
     /// The rows with all their fields, from the first one on.
     fn csv(&self, view: &View<'_>) -> Result<Listed, PageError> {
-        let (mut csv, mut found, mut after) = (Csv::default(), Value::Null, Some(String::new()));
+        let mut csv = Csv::default();
+        let mut found = Value::Null;
+        let mut after = Some(String::new());
         let clock = &view.inner().api.clock;
         let end = clock.monotonic().saturating_add(MAX_CSV_SPAN);
         let has_room = |csv: &Csv| {
@@ -176,7 +178,8 @@ impl<'a> List<'a> {
         let Some((name, words, is_counted)) = states else { return html! {} };
         let counts = if is_counted { view.read_or_null("/v1/stats", &[]) } else { Value::Null };
         let count = |state: &str| counts.get(state).or_else(|| counts.get(format!("{state}s")));
-        let (here, others) = (view.query.get(name).unwrap_or_default(), others(view, &[name]));
+        let here = view.query.get(name).unwrap_or_default();
+        let others = others(view, &[name]);
         let at = |state| with_query(&view.head.path, others.iter().copied().chain([(name, state)]));
         html! {
             nav.tabs aria-label=(view.t.state) {
@@ -338,7 +341,8 @@ fn flattened(name: &str, value: &Value) -> Vec<(String, String)> {
 /// after a semicolon, where it splits there: that gets an apostrophe. Source: OWASP, CSV Injection.
 fn quoted(text: &str) -> String {
     let is_number = text.parse::<f64>().is_ok();
-    let (mut safe, mut is_first) = (String::with_capacity(text.len()), true);
+    let mut safe = String::with_capacity(text.len());
+    let mut is_first = true;
     for c in text.chars() {
         if is_first && !is_number && "=+-@＝＋－＠".contains(c) {
             safe.push('\'');

@@ -96,7 +96,8 @@ impl Console {
 impl Inner {
     /// Answers a request below `/console`. Runs in the queue of the lists.
     fn answer(self: &Arc<Self>, request: Request, reply: Reply) {
-        let (shared, head) = (&self.shared, &request.head);
+        let shared = &self.shared;
+        let head = &request.head;
         let path = head.path.strip_prefix("/console/").unwrap_or_default().to_owned();
         let session = match self.session(head) {
             Ok(session) => session,
@@ -197,7 +198,8 @@ impl Service for Console {
         if let Some(name) = path.strip_prefix("/console/assets/") {
             return reply.send(self.0.shared.assets.get(name));
         }
-        let (inner, payer) = (Arc::clone(&self.0), self.payer(&request.head));
+        let inner = Arc::clone(&self.0);
+        let payer = self.payer(&request.head);
         self.0.shared.api.in_turn(&payer, move |_api, reply| inner.answer(request, reply), reply);
     }
 
