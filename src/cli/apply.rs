@@ -64,6 +64,40 @@ enum Mode {
     Apply,
 }
 
+/// Action of a step, of which there is one for each change to the service.
+#[derive(Clone, Copy, Debug)]
+enum StepAction {
+    Create,
+    Change,
+    AddSecret,
+    WithdrawSecret,
+    Delete,
+}
+
+impl StepAction {
+    /// The verb, as in "would create".
+    const fn as_verb(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Change => "change",
+            Self::AddSecret => "add",
+            Self::WithdrawSecret => "withdraw",
+            Self::Delete => "delete",
+        }
+    }
+
+    /// The participle for a step that is done.
+    const fn as_participle(self) -> &'static str {
+        match self {
+            Self::Create => "created",
+            Self::Change => "changed",
+            Self::AddSecret => "added",
+            Self::WithdrawSecret => "withdrawn",
+            Self::Delete => "deleted",
+        }
+    }
+}
+
 /// A run of `apply`: its settings, and the steps so far.
 struct Work<'a> {
     remote: &'a Remote,
@@ -81,7 +115,8 @@ impl Apply {
         };
         let objects = declared(&loaded)?;
         let remote = self.connect.open(shared)?;
-        let (dry_run, prune) = (self.dry_run.dry_run, self.prune);
+        let dry_run = self.dry_run.dry_run;
+        let prune = self.prune;
         if prune && !dry_run {
             self.confirm.ask("Delete undeclared objects and secrets")?;
         }
@@ -144,7 +179,7 @@ impl<'a> Work<'a> {
                 let name = text(item, "name");
                 if declared.iter().all(|object| object.name != name) {
                     self.send(|remote| remote.send("DELETE", &path(kind, &name), None).map(drop))?;
-                    self.step((kind, &name), ("delete", "deleted"), "")?;
+                    self.step(kind, &name, StepAction::Delete, "")?;
                 }
             }
         }
@@ -188,7 +223,7 @@ impl<'a> Work<'a> {
         }
         let list = list_path(object.kind);
         self.send(|remote| remote.post(&list, Some(&Value::Object(body))).map(drop))?;
-        self.step((object.kind, &object.name), ("create", "created"), "")
+        self.step(object.kind, &object.name, StepAction::Create, "")
     }
 
     fn change(
@@ -207,7 +242,7 @@ impl<'a> Work<'a> {
             let body = differences.into_iter().map(|change| (change.field, change.to));
             let body = Value::Object(body.collect());
             self.send(|remote| remote.send("PATCH", &path, Some(&body)).map(drop))?;
-            self.step((object.kind, &object.name), ("change", "changed"), &detail.join(", "))?;
+            self.step(object.kind, &object.name, StepAction::Change, &detail.join(", "))?;
         }
         if object.secrets.is_empty() { Ok(()) } else { self.secrets(object, &path) }
     }
@@ -229,7 +264,7 @@ impl<'a> Work<'a> {
                 let answer = self.remote.post(&address, Some(&body(false)))?;
                 declared.push(text(&answer, "id"));
             }
-            self.step((object.kind, &object.name), ("add", "added"), &describe_secret(at))?;
+            self.step(object.kind, &object.name, StepAction::AddSecret, &describe_secret(at))?;
         }
         if object.kind == Kind::Provider {
             self.withdraw(object, &address, &declared)
@@ -264,7 +299,7 @@ impl<'a> Work<'a> {
             self.send(|remote| {
                 remote.send("DELETE", &format!("{path}/{}", plain(&id)), None).map(drop)
             })?;
-            self.step((object.kind, &object.name), ("withdraw", "withdrawn"), &what)?;
+            self.step(object.kind, &object.name, StepAction::WithdrawSecret, &what)?;
         }
         Ok(())
     }
@@ -288,26 +323,31 @@ impl<'a> Work<'a> {
             let line = Zeroizing::new(format!("{}\n", once(&made, "token")?));
             file.finish(line.as_bytes()).map_err(failed)
         })?;
-        self.step((object.kind, &object.name), ("create", "created"), &into)
+        self.step(object.kind, &object.name, StepAction::Create, &into)
     }
 
     /// Records a step, and prints what was done or would be done.
     fn step(
         &mut self,
-        (kind, name): (Kind, &str),
-        (would, did): (&str, &str),
+        kind: Kind,
+        name: &str,
+        action: StepAction,
         detail: &str,
     ) -> Result<(), Failure> {
+        let verb = action.as_verb();
         self.steps.push(json!({
-            "kind": kind.as_str(), "name": name, "action": would, "detail": detail,
+            "kind": kind.as_str(), "name": name, "action": verb, "detail": detail,
         }));
         if self.remote.json() || self.mode == Mode::Rehearse {
             return Ok(());
         }
-        let verb =
-            if self.mode == Mode::DryRun { format!("would {would}") } else { did.to_owned() };
+        let what = if self.mode == Mode::DryRun {
+            format!("would {verb}")
+        } else {
+            action.as_participle().to_owned()
+        };
         let detail = if detail.is_empty() { String::new() } else { format!(": {detail}") };
-        out::line(format_args!("{verb} {} {name}{detail}", kind.as_str()))
+        out::line(format_args!("{what} {} {name}{detail}", kind.as_str()))
     }
 
     fn send(&self, run: impl FnOnce(&Remote) -> Result<(), Failure>) -> Result<(), Failure> {

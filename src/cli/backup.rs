@@ -140,7 +140,8 @@ impl Backup {
         if self.format.json {
             return out::json(&shown(&manifest)?);
         }
-        let (size, key) = (Bytes(manifest.bytes), manifest.facts.master_key_id.as_deref());
+        let size = Bytes(manifest.bytes);
+        let key = manifest.facts.master_key_id.as_deref();
         out::line(format_args!("{}: {size}, read back and verified", plan.to.display()))?;
         let months = months_of(&manifest.months.unwrap_or_default());
         out::line(format_args!("months of archive and audit: {months}"))?;
@@ -156,7 +157,7 @@ impl Backup {
         let rows = kept.iter().map(|BackupFile { manifest, .. }| shown(manifest));
         let rows = rows.collect::<Result<Vec<_>, _>>()?;
         let what = format!("backups in {}", directory.display());
-        listing.print(COLUMNS, &what, rows, ("file", "created_at"), self.format.json)
+        listing.print(COLUMNS, &what, rows, "file", "created_at", self.format.json)
     }
 }
 
@@ -194,7 +195,8 @@ fn verify(files: &[PathBuf]) -> Result<(), Failure> {
     if named.is_empty() {
         return Err(Failure::new(exit::NOT_FOUND, "no backup found"));
     }
-    let (mut first, mut read) = (None, BTreeSet::new());
+    let mut first = None;
+    let mut read = BTreeSet::new();
     for file in &named {
         let verify = || Ok(online::verify_next(file, &mut read));
         match user::in_directory(directory_of(file), verify) {

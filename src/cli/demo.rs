@@ -80,10 +80,15 @@ impl Demo {
             Some(Break::Guard) => Broken::Guard,
             Some(Break::Effect) => Broken::Effect,
         };
-        let (seed, keep, report) = (*seed, *keep, report.clone());
-        let invoices = invoices.unwrap_or(usual);
-        demo::run(Options { topology, invoices, seed, keep, report, broken })
-            .map_err(Failure::failed)
+        let options = Options {
+            topology,
+            invoices: invoices.unwrap_or(usual),
+            seed: *seed,
+            keep: *keep,
+            report: report.clone(),
+            broken,
+        };
+        demo::run(options).map_err(Failure::failed)
     }
 }
 

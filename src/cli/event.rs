@@ -239,7 +239,8 @@ fn replay_webhooks(call: &Call<'_>, remote: &Remote) -> Done {
 
 fn infer(call: &Call<'_>, remote: &Remote) -> Done {
     let proposal = call.send(remote, Map::new())?;
-    let (events, schema) = (proposal.get("events"), proposal.get("schema"));
+    let events = proposal.get("events");
+    let schema = proposal.get("schema");
     let name = call.text("name");
     if events == Some(&json!(0)) {
         return Err(Failure::input(format!("no stored event of the type {name} can be used")));

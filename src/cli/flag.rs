@@ -67,7 +67,8 @@ pub(super) fn fields(route: &Route) -> Vec<Field> {
         let is_path = param.place == Place::Path;
         let part = if is_path { Part::Path } else { Part::Query };
         let kind = Kind::of((param.describe)(&mut schemas).as_value());
-        let (name, about) = (param.name.to_owned(), plain(param.about));
+        let name = param.name.to_owned();
+        let about = plain(param.about);
         all.push(Field { name, part, kind, about, required: is_path });
     }
     if let Some(Body::Json { describe, .. }) = route.doc.body {
@@ -88,7 +89,8 @@ fn add_members(within: &str, schema: &Value, all: &mut Vec<Field>) {
     };
     let members = forms.iter().filter_map(|form| form.get("properties")?.as_object()).flatten();
     for (member, schema) in members {
-        let (name, kind) = (format!("{within}{member}"), Kind::of(schema));
+        let name = format!("{within}{member}");
+        let kind = Kind::of(schema);
         if let Some(known) = all.iter_mut().find(|field| field.name == name) {
             // Each form of the object has its own word.
             if let (Kind::Words(words), Kind::Words(more)) = (&mut known.kind, kind) {
@@ -316,7 +318,8 @@ impl<'a> Line<'a> {
 pub(super) fn args(fields: &[Field], table: &[&'static str], is_list: bool) -> Vec<Arg> {
     let lines: Vec<Line<'static>> = table.iter().map(|line| Line::read(line)).collect();
     let is_free = |field: &&Field| lines.iter().all(|line| line.name() != field.name);
-    let (mut heading, mut args) = (None, Vec::new());
+    let mut heading = None;
+    let mut args = Vec::new();
     for field in fields.iter().filter(|field| field.part == Part::Path).filter(is_free) {
         args.push(Line::read(&field.name).arg(Some(field)));
     }

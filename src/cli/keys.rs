@@ -57,7 +57,8 @@ fn database(settings: &Settings) -> Result<PathBuf, Failure> {
 }
 
 fn rotate(call: &Call<'_>) -> Done {
-    let (draw, connect) = (Arc::new(SystemDraw::new()), call.connect);
+    let draw = Arc::new(SystemDraw::new());
+    let connect = call.connect;
     let settings = call.shared.settings()?;
     database(&settings)?;
     let done = match master_key::rotate_offline(&settings, &Clock::machine(), draw) {
@@ -73,7 +74,8 @@ fn rotate(call: &Call<'_>) -> Done {
     if connect.json() {
         return out::json(&done);
     }
-    let (from, to) = (text(&done, "from"), text(&done, "to"));
+    let from = text(&done, "from");
+    let to = text(&done, "to");
     out::line(format_args!(
         "{to} is the current key; {} secrets were encrypted again",
         text(&done, "secrets")

@@ -213,7 +213,8 @@ mod tests {
     fn tree() -> Vec<(String, clap::Command)> {
         let mut root = command();
         root.build();
-        let (mut open, mut all) = (vec![(String::new(), root)], Vec::new());
+        let mut open = vec![(String::new(), root)];
+        let mut all = Vec::new();
         while let Some((path, command)) = open.pop() {
             let inner = command.get_subcommands().filter(|inner| inner.get_name() != "help");
             open.extend(inner.map(|inner| (format!("{path} {}", inner.get_name()), inner.clone())));

@@ -149,7 +149,8 @@ impl Noun {
         }
         let streams = *all && remote.json();
         let wanted = if *all { MAX_TABLE_ROWS } else { limit.unwrap_or(DEFAULT_ROWS).into() };
-        let (mut rows, mut next) = (Vec::new(), after.clone());
+        let mut rows = Vec::new();
+        let mut next = after.clone();
         loop {
             // The API may return fewer rows than a page has room for, so pages are read until `wanted` rows are there.
             let rest = u16::try_from(wanted.saturating_sub(rows.len())).unwrap_or(PAGE_ROWS);
@@ -181,7 +182,8 @@ impl Noun {
         }
         let named = ["name", "id"].map(|field| text(item, field));
         let name = named.iter().find(|name| !name.is_empty()).cloned().unwrap_or_default();
-        let (title, state) = (format!("{} {name}", self.one), text(item, "state"));
+        let title = format!("{} {name}", self.one);
+        let state = text(item, "state");
         out::line(format!("{title:<40}  {}", state.to_ascii_lowercase()).trim_end())?;
         self.fields().fields(item)
     }
@@ -199,24 +201,26 @@ impl Listing {
             && parse(&self.until).is_none_or(|until| at < until)
     }
 
-    /// Prints rows that are all in memory, such as files in a directory. `id` and `time` name their fields.
+    /// Prints rows that are all in memory, such as files in a directory. `id_field` and `time_field` name fields of
+    /// the rows.
     pub(super) fn print(
         &self,
         columns: Cells,
         what: &str,
         mut rows: Vec<Value>,
-        (id, time): (&str, &str),
+        id_field: &str,
+        time_field: &str,
         json: bool,
     ) -> Result<(), Failure> {
-        rows.retain(|row| self.includes(row, time));
+        rows.retain(|row| self.includes(row, time_field));
         if let Some(after) = &self.after {
-            let from = rows.iter().position(|row| text(row, id) == *after);
+            let from = rows.iter().position(|row| text(row, id_field) == *after);
             rows = rows.split_off(from.map_or(rows.len(), |at| at.saturating_add(1)));
         }
         let wanted = usize::from(self.limit.unwrap_or(DEFAULT_ROWS));
         let next = (!self.all && rows.len() > wanted).then(|| {
             rows.truncate(wanted);
-            rows.last().map(|row| text(row, id)).unwrap_or_default()
+            rows.last().map(|row| text(row, id_field)).unwrap_or_default()
         });
         if self.all && json {
             return rows.iter().try_for_each(out::json);

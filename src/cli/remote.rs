@@ -343,7 +343,7 @@ impl Remote {
         let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
         let headers = if body.is_some() { headers } else { Vec::new() };
         let text = Zeroizing::new(body.map(carried::written).unwrap_or_default());
-        match self.exchange(method, path, headers, (text.as_bytes(), timeout)) {
+        match self.exchange(method, path, headers, text.as_bytes(), timeout) {
             Err(error) => Err(self.unreachable(&error)),
             Ok(answer) if !(200..=299).contains(&answer.status) => Err(self.refusal(&answer)),
             Ok(answer) if answer.excerpt.is_empty() => Ok(answer.body),
@@ -361,19 +361,19 @@ impl Remote {
         method: &str,
         path: &str,
         mut headers: Vec<(String, String)>,
-        (body, timeout): (&[u8], Duration),
+        body: &[u8],
+        timeout: Duration,
     ) -> Result<Answer, CallError> {
         if let Some(token) = &self.token {
             headers.push(("authorization".to_owned(), format!("Bearer {}", token.as_str())));
         }
         let url = format!("{}{path}", self.base());
-        let (url, headers) = (&url, &headers);
-        let call = Call { method, url, headers, body, timeout, ..Call::default() };
+        let call = Call { method, url: &url, headers: &headers, body, timeout, ..Call::default() };
         let response = self.client.exchange(&call, MAX_ANSWER_BYTES)?;
         let field = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
         let retry_after = field("retry-after").and_then(|text| text.parse().ok());
-        let (replayed, status) =
-            (field("idempotency-replayed").is_some(), response.status().as_u16());
+        let replayed = field("idempotency-replayed").is_some();
+        let status = response.status().as_u16();
         let receipt = field(RECEIPT).and_then(|text| serde_json::from_str(text).ok());
         let bytes = response.into_body();
         // Payloads, filters and schemas are shown with the digits that they have.

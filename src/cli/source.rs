@@ -81,7 +81,8 @@ fn reset(call: &Call<'_>, remote: &Remote) -> Done {
 }
 
 fn add(call: &Call<'_>, remote: &Remote) -> Done {
-    let (name, mut body) = (call.text("name"), call.body()?);
+    let name = call.text("name");
+    let mut body = call.body()?;
     if call.has("settings") {
         body.remove("settings");
         body.extend(object("--settings", &call.text("settings"))?);

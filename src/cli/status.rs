@@ -112,7 +112,8 @@ fn failing(remote: &Remote) -> Result<(), Failure> {
 fn warnings(ready: &Value, stats: &Value) -> Vec<String> {
     let notable = list(ready, "checks").iter().filter(|check| text(check, "state") != "ok");
     let said = |check: &Value| {
-        let (name, detail) = (text(check, "name"), text(check, "detail"));
+        let name = text(check, "name");
+        let detail = text(check, "detail");
         if !matches!(name.as_str(), "dead_letters" | "quarantined") {
             return Some(format!("{name}: {detail}"));
         }

@@ -50,7 +50,9 @@ fn erase(_call: &Call<'_>, _remote: &Remote, erased: &Value) -> Done {
 
 /// All keys of a subject, page by page.
 fn show_one(call: &Call<'_>, remote: &Remote) -> Done {
-    let (mut hash, mut keys, mut after) = (Value::Null, Vec::new(), None);
+    let mut hash = Value::Null;
+    let mut keys = Vec::new();
+    let mut after = None;
     let body = Value::Object(call.body()?);
     loop {
         let mut query = call.query();

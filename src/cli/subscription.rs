@@ -119,7 +119,8 @@ pub(super) const SUBSCRIPTIONS: Noun =
 /// What probes say of its target: `unhealthy since 2026-01-31 12:00:00.000, probed at …: why`.
 fn health(subscription: &Value) -> String {
     let Some(health) = subscription.get("health") else { return String::new() };
-    let (since, at) = (instant(health, "unhealthy_since"), instant(health, "probed_at"));
+    let since = instant(health, "unhealthy_since");
+    let at = instant(health, "probed_at");
     let parts = [(" since ", since), (", probed at ", at), (": ", text(health, "detail"))];
     let said = parts.iter().filter(|(_, value)| !value.is_empty());
     said.fold(text(health, "state"), |said, (before, value)| said + before + value)
@@ -150,7 +151,9 @@ fn body_of(call: &Call<'_>) -> Result<Map<String, Value>, Failure> {
 
 fn create(call: &Call<'_>, remote: &Remote) -> Done {
     let mut body = body_of(call)?;
-    let (name, is_pull, is_known) = (call.text("name"), call.is("pull"), call.has("secret"));
+    let name = call.text("name");
+    let is_pull = call.is("pull");
+    let is_known = call.has("secret");
     if is_pull {
         body.insert("target".to_owned(), "pull".into());
     }
@@ -181,7 +184,8 @@ fn create(call: &Call<'_>, remote: &Remote) -> Done {
 }
 
 fn change(call: &Call<'_>, remote: &Remote) -> Done {
-    let (mut body, mut kept) = (body_of(call)?, Map::new());
+    let mut body = body_of(call)?;
+    let mut kept = Map::new();
     // What is removed is not merged with what there is.
     for name in call.texts("remove") {
         let field = name.replace('-', "_");
@@ -249,7 +253,8 @@ pub(super) fn is_ended_by_resume(subscription: &Value) -> bool {
 pub(super) fn holds(subscription: &Value) -> Vec<String> {
     let holds = list(subscription, "holds").iter();
     let said = |hold: &Value| {
-        let (reason, since) = (text(hold, "reason"), instant(hold, "since"));
+        let reason = text(hold, "reason");
+        let since = instant(hold, "since");
         let mut said = format!("{reason} since {since} ({})", text(hold, "detail"));
         for (field, what) in [("until", "until"), ("probe_at", "next probe at")] {
             let at = instant(hold, field);

@@ -115,7 +115,8 @@ fn deliveries(remote: &Remote, event: &Value) -> Result<(), Failure> {
 
 /// Says why an event has no deliveries, and which command helps.
 fn undelivered(event: &Value) -> Vec<String> {
-    let (id, status) = (text(event, "id"), text(event, "status"));
+    let id = text(event, "id");
+    let status = text(event, "status");
     match status.as_str() {
         "quarantined" => vec![
             "\nIt is invalid, so it is not delivered. Repair or discard it:".to_owned(),
@@ -246,7 +247,8 @@ fn attempts(remote: &Remote, delivery: &str) -> Result<(), Failure> {
 pub(super) fn again(event: &Value, deliveries: &[Value]) -> Result<(), Failure> {
     let mut lines = Vec::new();
     for delivery in deliveries {
-        let (id, to) = (text(delivery, "id"), quoted(&text(delivery, "subscription")));
+        let id = text(delivery, "id");
+        let to = quoted(&text(delivery, "subscription"));
         let replay = replay(event, &to);
         match text(delivery, "state").as_str() {
             "pending" => lines.push(format!("  oncebox delivery retry {id}   (at once)")),

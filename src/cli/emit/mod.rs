@@ -93,7 +93,8 @@ struct EmitArgs {
 }
 
 fn emit(call: &Call<'_>) -> Done {
-    let (remote, args) = (call.connect.open_running(call.shared)?, call.flags::<EmitArgs>()?);
+    let remote = call.connect.open_running(call.shared)?;
+    let args = call.flags::<EmitArgs>()?;
     if call.has("event_type") { single(call, &remote, args.retry_for) } else { args.lines(&remote) }
 }
 

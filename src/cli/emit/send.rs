@@ -126,7 +126,7 @@ impl<'a> Sender<'a> {
             ("content-type".to_owned(), "application/json".to_owned()),
             ("idempotency-key".to_owned(), batch.key.clone()),
         ];
-        self.remote.exchange("POST", "/v1/events", headers, (batch.body.as_bytes(), TIMEOUT))
+        self.remote.exchange("POST", "/v1/events", headers, batch.body.as_bytes(), TIMEOUT)
     }
 
     /// What a refusal that a retry would not change is about: one line, any of the lines, or all that is sent.
