@@ -89,9 +89,11 @@ impl Connection {
     /// A new connection. Its first request must begin within `patience`.
     pub(crate) fn new(
         key: usize,
-        (door, peer): (usize, SocketAddr),
+        door: usize,
+        peer: SocketAddr,
         socket: TcpStream,
-        (now, patience): (Duration, Duration),
+        now: Duration,
+        patience: Duration,
         jobs: Arc<Jobs>,
     ) -> Self {
         let state = State {
@@ -267,9 +269,11 @@ impl Locked<'_> {
     /// Frames requests from the input, until the service has one or the input is used up.
     fn frame(&mut self, mut fresh: &[u8]) {
         while self.state.phase == Phase::Reading {
-            let (core, door) = (self.core, self.connection.door);
-            let from = (self.connection.peer, &core.limits);
-            let (now, State { framer, asked, client, .. }) = (self.now, &mut *self.state);
+            let core = self.core;
+            let door = self.connection.door;
+            let peer = self.connection.peer;
+            let now = self.now;
+            let State { framer, asked, client, .. } = &mut *self.state;
             let mut check = |head: &mut Head| {
                 head.door = door;
                 core.identify(head);
@@ -278,7 +282,7 @@ impl Locked<'_> {
                 core.body_limit(head)
             };
             let fresh = std::mem::take(&mut fresh);
-            match framer.advance(fresh, from, &mut check) {
+            match framer.advance(fresh, peer, &core.limits, &mut check) {
                 Frame::Partial => return self.wait_for_more(),
                 Frame::Continue => self.send_continue(),
                 Frame::Complete(request, mode) => self.hand_over(request, mode),
@@ -367,8 +371,9 @@ impl Locked<'_> {
         let response = self.core.finished(asked, took, response);
         let persist = self.state.mode.persist && !response.close && !self.core.stop.asked();
         self.state.mode.persist = persist;
-        let date = (&self.core.date, self.core.clock.wall());
-        self.state.outgoing = Outgoing::new(response, self.state.mode, persist, date);
+        let mode = self.state.mode;
+        let now = self.core.clock.wall();
+        self.state.outgoing = Outgoing::new(response, mode, persist, &self.core.date, now);
         self.state.phase = Phase::Sending;
         self.state.since = self.now;
         self.state.deadline = self.now.saturating_add(self.core.limits.answer_timeout);

@@ -148,7 +148,7 @@ impl Listener {
                 return;
             };
             match socket.accept() {
-                Ok((socket, peer)) => self.open(socket, (key, peer)),
+                Ok((socket, peer)) => self.open(socket, key, peer),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if is_transient(&error) => (),
                 Err(error) => self.pause_accepting(&error),
@@ -156,9 +156,9 @@ impl Listener {
         }
     }
 
-    fn open(&mut self, socket: TcpStream, from: (usize, SocketAddr)) {
+    fn open(&mut self, socket: TcpStream, door: usize, peer: SocketAddr) {
         self.core.counters.accepted.add();
-        let address = from.1.ip();
+        let address = peer.ip();
         let full = self.table.len() >= self.core.limits.connections && !self.evict();
         let core = &self.core;
         let limits = &core.limits;
@@ -178,10 +178,13 @@ impl Listener {
         if socket.set_nonblocking(true).and_then(|()| socket.set_nodelay(true)).is_err() {
             return;
         }
-        let patience = (self.now, limits.idle_timeout);
-        let (first_key, jobs) = (self.first_key, Arc::clone(&self.jobs));
+        let now = self.now;
+        let patience = limits.idle_timeout;
+        let first_key = self.first_key;
+        let jobs = Arc::clone(&self.jobs);
         let connection = self.table.insert(|slot| {
-            Connection::new(first_key.saturating_add(slot), from, socket, patience, jobs)
+            let key = first_key.saturating_add(slot);
+            Connection::new(key, door, peer, socket, now, patience, jobs)
         });
         core.counters.connections.set(self.table.len());
         if let Err(error) = core.readiness.add(&connection.socket, connection.key) {

@@ -100,7 +100,8 @@ impl Lookups {
             names.retain(|_, name| name.is_under_way);
         }
         let name = names.entry(host.to_owned()).or_default();
-        let (known, count) = (name.known(now), name.count);
+        let known = name.known(now);
+        let count = name.count;
         if !name.is_under_way {
             if !under_way.take(payer) {
                 let why = "too many names of this tenant are being looked up without an answer";
@@ -133,7 +134,8 @@ impl Lookups {
     /// Starts a thread, which ends when its client is dropped, or when enough others are idle.
     #[expect(clippy::disallowed_methods, reason = "a lookup that does not end cannot be joined")]
     fn start(&self) -> io::Result<()> {
-        let (shared, asked) = (Arc::clone(&self.shared), self.asked.clone());
+        let shared = Arc::clone(&self.shared);
+        let asked = self.asked.clone();
         let run = move || {
             while let Ok((host, payer)) = asked.recv() {
                 let found = (shared.look_up)(&host).map_err(Arc::new);
