@@ -238,7 +238,8 @@ impl Test<'_> {
             return Ok(());
         };
         progress.runs = progress.runs.saturating_add(1);
-        let (attempt, is_spared) = (progress.runs, progress.kills >= MAX_KILLS);
+        let attempt = progress.runs;
+        let is_spared = progress.kills >= MAX_KILLS;
         let overtaken = self.plan.events.iter().zip(&self.progress).any(|(other, progress)| {
             other.entity == event.entity && other.version > event.version && progress.runs > 0
         });

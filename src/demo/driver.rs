@@ -164,7 +164,8 @@ impl Driver<'_> {
         self.check()?;
         let finance = self.finance.paid()?;
         let (shipped, absorbed) = self.logistics.shipped()?;
-        let (paid, kills) = (finance.paid, self.observed.kills.len());
+        let paid = finance.paid;
+        let kills = self.observed.kills.len();
         self.progress.show(State { paid, shipped, absorbed, kills });
         let handed_on = match self.site.run.topology {
             Topology::Direct => finance.acknowledged,

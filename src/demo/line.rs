@@ -106,8 +106,14 @@ impl LineService {
         let headers: Vec<_> = kept
             .map(|(name, value)| (name.to_owned(), String::from_utf8_lossy(value).into_owned()))
             .collect();
-        let (url, headers, timeout) = (&url, &headers, site::TIMEOUT);
-        let call = Call { method: "POST", url, headers, body, timeout, ..Call::default() };
+        let call = Call {
+            method: "POST",
+            url: &url,
+            headers: &headers,
+            body,
+            timeout: site::TIMEOUT,
+            ..Call::default()
+        };
         match self.client.call(&call) {
             Ok(answer) => Some(Response::with_body(answer.status, "application/json", answer.body)),
             Err(error) => {
