@@ -30,7 +30,8 @@ impl State {
     }
 
     fn fits(&mut self, kind: Kind, bytes: usize, limit: usize) -> bool {
-        let (all, own) = (self.request.saturating_add(self.own), *self.used(kind));
+        let all = self.request.saturating_add(self.own);
+        let own = *self.used(kind);
         let most = limit.saturating_sub(limit.div_euclid(4));
         own == 0 || (all.saturating_add(bytes) <= limit && own.saturating_add(bytes) <= most)
     }

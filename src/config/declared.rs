@@ -238,7 +238,7 @@ pub(super) fn section(
             continue;
         };
         let before = problems.len();
-        let found = object(text, kind, (at, table), problems);
+        let found = object(text, kind, at, table, problems);
         let known = |other: &Object| other.kind == kind && other.name == found.name;
         if into.objects.iter().any(known) {
             problems.push(text.problem(at, format!("{word} {} is declared twice", found.name)));
@@ -252,7 +252,8 @@ pub(super) fn section(
 fn object(
     text: SourceText<'_>,
     kind: Kind,
-    (at, table): (usize, &DeTable<'_>),
+    at: usize,
+    table: &DeTable<'_>,
     problems: &mut Vec<Problem>,
 ) -> Object {
     let mut found = Object {

@@ -33,7 +33,8 @@ fn section(
     into: &mut Loaded,
     problems: &mut Vec<Problem>,
 ) {
-    let (at, section) = (name.span().start, name.get_ref().as_ref());
+    let at = name.span().start;
+    let section = name.get_ref().as_ref();
     if let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.as_str() == section) {
         return declared::section(text, kind, value, &mut into.declared, problems);
     }

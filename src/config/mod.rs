@@ -81,7 +81,8 @@ impl Loaded {
 impl Sources {
     /// Reads and checks everything. The error names every mistake.
     pub fn load(&self) -> Result<Loaded, SettingsError> {
-        let (mut loaded, mut problems) = (Loaded::default(), Vec::new());
+        let mut loaded = Loaded::default();
+        let mut problems = Vec::new();
         loaded.settings.database.directory = self.environment.data_directory();
         loaded.file = self.path();
         for path in loaded.file.as_deref().map(with_more).transpose()?.unwrap_or_default() {
@@ -188,7 +189,8 @@ impl Live {
     /// Compares with `fresh`: the settings that a reload would lead to, and the changed keys.
     pub fn change_to(&self, fresh: &Settings) -> Change {
         let mut settings = Settings::clone(&self.get());
-        let (mut taken, mut waiting) = (Vec::new(), Vec::new());
+        let mut taken = Vec::new();
+        let mut waiting = Vec::new();
         let differs = |key: &&Key| key.get(&settings) != key.get(fresh);
         let changed: Vec<&'static Key> = KEYS.iter().filter(differs).collect();
         for key in changed {
@@ -209,7 +211,8 @@ mod tests {
     use super::*;
 
     fn load(text: &str, environment: Environment) -> Result<Loaded, String> {
-        let (mut loaded, mut problems) = (Loaded::default(), Vec::new());
+        let mut loaded = Loaded::default();
+        let mut problems = Vec::new();
         file::read(
             SourceText { path: Path::new("oncebox.toml"), text },
             &mut loaded,

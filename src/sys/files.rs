@@ -158,8 +158,10 @@ pub fn read_own(directory: &Path, name: &str) -> io::Result<String> {
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
         let file = options.open(directory.join(name))?;
-        let (found, theirs) = (file.metadata()?, fs::metadata(directory)?.uid());
-        let (owner, mode) = (found.uid(), found.mode() & 0o777);
+        let found = file.metadata()?;
+        let theirs = fs::metadata(directory)?.uid();
+        let owner = found.uid();
+        let mode = found.mode() & 0o777;
         if !found.is_file() || (owner != theirs && owner != 0) || mode & 0o022 != 0 {
             let why = format!(
                 "it must be a file of user {theirs} that nobody else can change, but has mode {mode:03o} and owner \
@@ -432,7 +434,8 @@ pub fn read_regular(from: &Directory, name: &str, most: u64) -> io::Result<Optio
     if !before.is_file() || before.nlink() > 1 {
         return Ok(None);
     }
-    let (size, stamp) = (before.len(), Stamp::of(&before));
+    let size = before.len();
+    let stamp = Stamp::of(&before);
     if size > most {
         return Ok(Some(Contents { bytes: Vec::new(), size, stamp, _open: file }));
     }
@@ -479,7 +482,8 @@ mod tests {
     #[test]
     fn a_private_file_is_written_over_nothing_but_its_own_name() {
         let dir = tempfile::tempdir().unwrap();
-        let (path, theirs) = (dir.path().join("token"), dir.path().join("theirs"));
+        let path = dir.path().join("token");
+        let theirs = dir.path().join("theirs");
         fs::write(&theirs, "theirs").unwrap();
         // A leftover of a killed process, a link, and a file with a similar name.
         let name = |n: u32| dir.path().join(format!("token.{}-{n}.partial", std::process::id()));
