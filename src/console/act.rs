@@ -5,11 +5,11 @@ use serde_json::Map;
 use crate::api::people::Session;
 use crate::console::actions::{self, Action, Asks, Then};
 use crate::console::correction::Correction;
-use crate::console::fields::{self, Field, Kind};
+use crate::console::fields::{self, Field, FieldKind};
 use crate::console::form::{Form, LargeField, Said, Submission, form_number, is_own, local_page};
 use crate::console::input::{self, present, put, read, typed};
 use crate::console::layout;
-use crate::console::page::{Shared, View, csrf, mark};
+use crate::console::page::{ConsoleContext, View, csrf, mark};
 use crate::console::pages::is_page;
 use crate::console::prelude::*;
 use crate::http::message::{Head, Method, Request, Response};
@@ -29,7 +29,7 @@ const MAX_STORED_BYTES: usize = 128 << 10;
 
 /// `/console/act/{name}`: the form (GET), or the action itself (POST).
 pub(super) fn answer(
-    inner: &Shared,
+    inner: &ConsoleContext,
     request: Request,
     session: &Session,
     name: &str,
@@ -50,7 +50,7 @@ pub(super) fn answer(
 /// The task of a request: first whether the person may do it, then what the form has.
 /// Fails with the page that says why not.
 fn begin(
-    inner: &Shared,
+    inner: &ConsoleContext,
     request: Request,
     session: &Session,
     name: &str,
@@ -78,7 +78,11 @@ fn begin(
 
 /// The action of that name.
 /// Fails if there is none, or the person may not do it.
-fn allowed(inner: &Shared, session: &Session, name: &str) -> Result<&'static Action, PageError> {
+fn allowed(
+    inner: &ConsoleContext,
+    session: &Session,
+    name: &str,
+) -> Result<&'static Action, PageError> {
     let action = actions::find(name).ok_or_else(|| PageError::not_found(inner.texts))?;
     if session.person.may(action.right) {
         Ok(action)
@@ -99,14 +103,14 @@ fn large_field(action: &Action) -> Option<LargeField> {
 }
 
 /// Most bytes of the body that a person may send to the action of that name; `None`: nothing of it is read.
-pub(super) fn most_bytes(inner: &Shared, session: &Session, name: &str) -> Option<usize> {
+pub(super) fn most_bytes(inner: &ConsoleContext, session: &Session, name: &str) -> Option<usize> {
     let action = allowed(inner, session, name).ok()?;
     Some(LargeField::most_of_body(large_field(action).as_ref()))
 }
 
 /// A form with what was typed in it before.
 pub(super) fn form(
-    inner: &Shared,
+    inner: &ConsoleContext,
     head: Head,
     session: &Session,
     name: &str,
@@ -120,7 +124,7 @@ pub(super) fn form(
 
 /// One submission of an action's form.
 struct Task {
-    inner: Shared,
+    inner: ConsoleContext,
     action: &'static Action,
     fields: Vec<Field>,
     head: Head,
@@ -133,7 +137,7 @@ struct Task {
 impl Task {
     /// A submission by a person who may do it.
     fn new(
-        inner: &Shared,
+        inner: &ConsoleContext,
         head: Head,
         session: &Session,
         action: &'static Action,
@@ -332,7 +336,7 @@ impl Task {
         let mut was = Map::new();
         for field in &self.fields {
             let text = match &field.kind {
-                Kind::Bytes => payload.clone().unwrap_or_default(),
+                FieldKind::Bytes => payload.clone().unwrap_or_default(),
                 _ => present(field, &found),
             };
             self.given.fill(&field.path, &text);
@@ -401,7 +405,8 @@ impl Task {
             let mut siblings = self.fields.iter().filter(|other| other.top() == field.top());
             siblings.any(|field| self.is_touched(field) != Some(false))
         };
-        for field in self.fields.iter().filter(|field| field.kind != Kind::Place && is_sent(field))
+        for field in
+            self.fields.iter().filter(|field| field.kind != FieldKind::Place && is_sent(field))
         {
             let wrong = |why: &str| PageError::field(t, &field.path, why);
             match read(field, &self.given).map_err(|why| wrong(&format!("{why}.")))? {
@@ -436,9 +441,9 @@ impl Task {
             |field: &&Field| error.is_some_and(|error| error.field.as_ref() == Some(&field.path));
         let is_checked =
             action.asks == Asks::Correct && error.is_none() && self.head.method == Method::Post;
-        let has_file = self.fields.iter().any(|field| field.kind == Kind::Bytes);
+        let has_file = self.fields.iter().any(|field| field.kind == FieldKind::Bytes);
         let is_typed = |name: &str| {
-            self.fields.iter().any(|field| field.kind == Kind::Place && field.path == name)
+            self.fields.iter().any(|field| field.kind == FieldKind::Place && field.path == name)
         };
         self.page(status, |view| {
             html! {

@@ -23,7 +23,7 @@ pub(super) struct Field {
     pub(super) path: String,
     /// What it means.
     pub(super) about: String,
-    pub(super) kind: Kind,
+    pub(super) kind: FieldKind,
     pub(super) is_required: bool,
     /// The condition for its use; `None`: it is always used.
     pub(super) used_for: Option<UsedFor>,
@@ -43,7 +43,7 @@ pub(super) struct UsedFor {
 
 /// What a field holds.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum FieldKind {
     Text,
     /// Lines of text.
     Lines,
@@ -73,7 +73,7 @@ pub(super) enum Kind {
 }
 
 impl Field {
-    fn new(path: &str, kind: Kind) -> Self {
+    fn new(path: &str, kind: FieldKind) -> Self {
         Self {
             path: path.to_owned(),
             about: String::new(),
@@ -131,10 +131,10 @@ pub(super) fn of(action: &Action) -> Vec<Field> {
             }
             (_, Some((path, value))) => {
                 let value = serde_json::from_str(value).unwrap_or_default();
-                fields.push(Field::new(path, Kind::Is(value)));
+                fields.push(Field::new(path, FieldKind::Is(value)));
             }
             _ if word.starts_with('{') => {
-                let place = Field::new(word.trim_matches(['{', '}']), Kind::Place);
+                let place = Field::new(word.trim_matches(['{', '}']), FieldKind::Place);
                 fields.push(Field { is_required: true, ..place });
             }
             _ if word.starts_with('-') => {}
@@ -202,8 +202,8 @@ impl Walk {
         let empty = emptied(schema);
         let is_secret = SECRETS.contains(&path.rsplit('.').next().unwrap_or(path));
         let kind = match self.kind(&inner) {
-            Kind::Text if is_secret => Kind::Secret,
-            Kind::Lines if is_secret => Kind::SecretLines,
+            FieldKind::Text if is_secret => FieldKind::Secret,
+            FieldKind::Lines if is_secret => FieldKind::SecretLines,
             kind => kind,
         };
         self.found.push(Field { about, is_required, used_for, empty, ..Field::new(path, kind) });
@@ -249,34 +249,34 @@ impl Walk {
         }
     }
 
-    fn kind(&self, schema: &Value) -> Kind {
+    fn kind(&self, schema: &Value) -> FieldKind {
         let choices = words(schema);
         if !choices.is_empty() {
-            return Kind::Choice(choices);
+            return FieldKind::Choice(choices);
         }
         let types = schema.field("type");
         let first = types.as_array().and_then(|types| types.first()).unwrap_or(types);
         match first.as_str().unwrap_or_default() {
-            "boolean" => Kind::Choice(vec!["true".to_owned(), "false".to_owned()]),
-            "integer" | "number" => Kind::Number,
+            "boolean" => FieldKind::Choice(vec!["true".to_owned(), "false".to_owned()]),
+            "integer" | "number" => FieldKind::Number,
             "string" => match (schema.text("format"), schema.maybe("contentEncoding")) {
-                ("date-time", _) => Kind::Time,
-                (_, Some(_)) => Kind::Bytes,
-                _ if schema.int("maxLength") > MAX_LINE => Kind::Lines,
-                _ => Kind::Text,
+                ("date-time", _) => FieldKind::Time,
+                (_, Some(_)) => FieldKind::Bytes,
+                _ if schema.int("maxLength") > MAX_LINE => FieldKind::Lines,
+                _ => FieldKind::Text,
             },
             "array" => {
                 let item = self.resolved(schema.field("items"));
                 match (words(&item), item.text("type")) {
-                    (choices, _) if !choices.is_empty() => Kind::Many(choices),
-                    (_, "string") => Kind::List,
-                    _ => Kind::Json,
+                    (choices, _) if !choices.is_empty() => FieldKind::Many(choices),
+                    (_, "string") => FieldKind::List,
+                    _ => FieldKind::Json,
                 }
             }
             "object" if schema.field("additionalProperties").text("type") == "string" => {
-                Kind::Pairs
+                FieldKind::Pairs
             }
-            _ => Kind::Json,
+            _ => FieldKind::Json,
         }
     }
 }
@@ -343,12 +343,14 @@ mod tests {
         let all = of(action);
         let found = |path: &str| all.iter().find(|field| field.path == path).unwrap();
         assert!(found("name").is_required && found("scheme.kind").is_required);
-        assert!(matches!(&found("scheme.kind").kind, Kind::Choice(words) if words.len() > 20));
+        assert!(matches!(&found("scheme.kind").kind, FieldKind::Choice(words) if words.len() > 20));
         let used_for =
             UsedFor { field: "scheme.kind".to_owned(), values: vec!["paypal".to_owned()] };
         assert_eq!(found("scheme.webhook_id").used_for, Some(used_for));
-        assert_eq!(found("secret").kind, Kind::Secret);
-        assert!(found("tolerance_secs").is_further && found("tolerance_secs").kind == Kind::Number);
+        assert_eq!(found("secret").kind, FieldKind::Secret);
+        assert!(
+            found("tolerance_secs").is_further && found("tolerance_secs").kind == FieldKind::Number
+        );
         assert_eq!(found("public_url").empty, "");
     }
 }

@@ -35,7 +35,7 @@ pub(super) struct List<'a> {
     /// The route.
     pub(super) path: &'a str,
     /// What it can be filtered by: parameter, label, kind.
-    pub(super) filters: &'a [(&'static str, &'a str, Filter<'a>)],
+    pub(super) filters: &'a [(&'static str, &'a str, FilterInput<'a>)],
     /// Parameters that are always sent.
     pub(super) always: &'a [(&'a str, &'a str)],
     pub(super) cells: Cells<'a>,
@@ -44,7 +44,7 @@ pub(super) struct List<'a> {
 }
 
 /// The kinds of filters.
-pub(super) enum Filter<'a> {
+pub(super) enum FilterInput<'a> {
     Text,
     Time,
     Choice(&'a [&'a str]),
@@ -124,8 +124,8 @@ impl<'a> List<'a> {
         after: &str,
         more: &[(&str, &str)],
     ) -> Result<Value, PageError> {
-        let each = |(name, _, kind): &(&'static str, &str, Filter<'_>)| match kind {
-            Filter::Time => (*name, view.when(name)),
+        let each = |(name, _, kind): &(&'static str, &str, FilterInput<'_>)| match kind {
+            FilterInput::Time => (*name, view.when(name)),
             _ => (*name, view.query.get(name).unwrap_or_default().to_owned()),
         };
         let filters: Vec<_> = self.filters.iter().map(each).collect();
@@ -171,8 +171,8 @@ impl<'a> List<'a> {
     /// A tab for each state.
     fn tabs(&self, view: &View<'_>) -> Markup {
         let states = self.filters.iter().find_map(|(name, _, kind)| match kind {
-            Filter::States(words) => Some((*name, *words, false)),
-            Filter::Counted(words) => Some((*name, *words, true)),
+            FilterInput::States(words) => Some((*name, *words, false)),
+            FilterInput::Counted(words) => Some((*name, *words, true)),
             _ => None,
         });
         let Some((name, words, is_counted)) = states else { return html! {} };
@@ -240,21 +240,21 @@ fn others<'v>(view: &'v View<'_>, without: &[&str]) -> Vec<(&'v str, &'v str)> {
 }
 
 /// One filter.
-fn field(view: &View<'_>, name: &str, label: &str, kind: &Filter<'_>) -> Markup {
+fn field(view: &View<'_>, name: &str, label: &str, kind: &FilterInput<'_>) -> Markup {
     let value = view.query.get(name).unwrap_or_default();
     let labelled = |field: Markup| html! { label { span { (label) } (field) } };
     match kind {
-        Filter::Text => labelled(html! { input name=(name) value=(value) maxlength="255"; }),
-        Filter::Time => labelled(
+        FilterInput::Text => labelled(html! { input name=(name) value=(value) maxlength="255"; }),
+        FilterInput::Time => labelled(
             html! { input name=(name) value=(value) placeholder=(view.t.time_hint) data-time; },
         ),
-        Filter::Choice(words) => labelled(html! {
+        FilterInput::Choice(words) => labelled(html! {
             select name=(name) {
                 option value="" { (view.t.all) }
                 @for choice in *words { option value=(choice) selected[*choice == value] { (word(choice)) } }
             }
         }),
-        Filter::States(_) | Filter::Counted(_) => {
+        FilterInput::States(_) | FilterInput::Counted(_) => {
             html! { input type="hidden" name=(name) value=(value); }
         }
     }

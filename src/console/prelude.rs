@@ -12,6 +12,6 @@ pub(super) use crate::console::elements::{
 pub(super) use crate::console::error::PageError;
 pub(super) use crate::console::form::{segment, with_query};
 pub(super) use crate::console::json::Fields;
-pub(super) use crate::console::list::{FORMS, Filter, List};
+pub(super) use crate::console::list::{FORMS, FilterInput, List};
 pub(super) use crate::console::page::{Content, View};
 pub(super) use crate::model::token::Right::{Admin, Operate};

@@ -65,11 +65,11 @@ fn show_tenant(view: &View<'_>, name: &str) -> Markup {
     }
 }
 
-pub(super) fn own(view: &View<'_>) -> Result<Content, PageError> {
+pub(super) fn own_sessions(view: &View<'_>) -> Result<Content, PageError> {
     sessions(view, "/v1/me/sessions", view.t.own_sessions)
 }
 
-pub(super) fn all(view: &View<'_>) -> Result<Content, PageError> {
+pub(super) fn all_sessions(view: &View<'_>) -> Result<Content, PageError> {
     sessions(view, "/v1/sessions", view.t.all_sessions)
 }
 

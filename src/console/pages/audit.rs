@@ -14,14 +14,14 @@ const MAX_VALUES_BYTES: usize = 80_000;
 pub(super) fn entries(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let fields = [
-        ("action", t.action, Filter::Text),
-        ("resource", t.resource, Filter::Text),
-        ("actor", t.who, Filter::Text),
-        ("result", t.result, Filter::Choice(&["SUCCESS", "FAILURE", "DENIED"])),
-        ("correlation_id", t.correlation_id, Filter::Text),
-        ("aggregate_id", t.aggregate_id, Filter::Text),
-        ("since", t.since, Filter::Time),
-        ("until", t.until, Filter::Time),
+        ("action", t.action, FilterInput::Text),
+        ("resource", t.resource, FilterInput::Text),
+        ("actor", t.who, FilterInput::Text),
+        ("result", t.result, FilterInput::Choice(&["SUCCESS", "FAILURE", "DENIED"])),
+        ("correlation_id", t.correlation_id, FilterInput::Text),
+        ("aggregate_id", t.aggregate_id, FilterInput::Text),
+        ("since", t.since, FilterInput::Time),
+        ("until", t.until, FilterInput::Time),
     ];
     let cells = Cells(
         "at; who; action; resource; result = state result; changes",

@@ -12,12 +12,12 @@ const MAX_DESCRIPTION_BYTES: usize = 400;
 pub(super) fn events(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let fields = [
-        ("status", t.state, Filter::States(&event::Status::ALL.map(event::Status::as_str))),
-        ("event_type", t.event_type, Filter::Text),
-        ("aggregate_type", t.aggregate_type, Filter::Text),
-        ("aggregate_id", t.aggregate_id, Filter::Text),
-        ("since", t.since, Filter::Time),
-        ("until", t.until, Filter::Time),
+        ("status", t.state, FilterInput::States(&event::Status::ALL.map(event::Status::as_str))),
+        ("event_type", t.event_type, FilterInput::Text),
+        ("aggregate_type", t.aggregate_type, FilterInput::Text),
+        ("aggregate_id", t.aggregate_id, FilterInput::Text),
+        ("since", t.since, FilterInput::Time),
+        ("until", t.until, FilterInput::Time),
     ];
     let own = view.query.get("operational").map(|own| ("operational", own));
     let cells = Cells(
@@ -44,15 +44,15 @@ pub(super) fn received(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let providers = view.read_or_null("/v1/providers", &[]);
     let fields = [
-        ("provider", t.provider, Filter::Choice(&names(&providers))),
+        ("provider", t.provider, FilterInput::Choice(&names(&providers))),
         (
             "status",
             t.state,
-            Filter::States(&webhook_event::Status::ALL.map(webhook_event::Status::as_str)),
+            FilterInput::States(&webhook_event::Status::ALL.map(webhook_event::Status::as_str)),
         ),
-        ("event_type", t.event_type, Filter::Text),
-        ("since", t.since, Filter::Time),
-        ("until", t.until, Filter::Time),
+        ("event_type", t.event_type, FilterInput::Text),
+        ("since", t.since, FilterInput::Time),
+        ("until", t.until, FilterInput::Time),
     ];
     let cells = Cells(
         "provider_id; provider; event_type; state = state status; at = time received_at; repeated = duplicate_count; \
@@ -93,11 +93,15 @@ pub(super) fn deliveries(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let subscriptions = view.read_or_null("/v1/subscriptions", &[("limit", "200")]);
     let fields = [
-        ("state", t.state, Filter::Counted(&delivery::State::ALL.map(delivery::State::as_str))),
-        ("subscription", t.subscription, Filter::Choice(&names(&subscriptions))),
-        ("code", t.code, Filter::Text),
-        ("since", t.since, Filter::Time),
-        ("until", t.until, Filter::Time),
+        (
+            "state",
+            t.state,
+            FilterInput::Counted(&delivery::State::ALL.map(delivery::State::as_str)),
+        ),
+        ("subscription", t.subscription, FilterInput::Choice(&names(&subscriptions))),
+        ("code", t.code, FilterInput::Text),
+        ("since", t.since, FilterInput::Time),
+        ("until", t.until, FilterInput::Time),
     ];
     let cells = Cells(
         "delivery = link deliveries id; event; event_type; subscription = link subscriptions subscription; \

@@ -5,8 +5,8 @@ use crate::console::prelude::*;
 pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let fields = [
-        ("subscription", t.subscription, Filter::Text),
-        ("blocked", t.blocked, Filter::Choice(&["true"])),
+        ("subscription", t.subscription, FilterInput::Text),
+        ("blocked", t.blocked, FilterInput::Choice(&["true"])),
     ];
     let cells = Cells(
         "key; subscription; state; why = told why; since = time since; behind",

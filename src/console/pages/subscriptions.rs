@@ -12,9 +12,9 @@ use crate::model::subscription::State;
 pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let fields = [
-        ("event_type", t.event_type, Filter::Text),
-        ("state", t.state, Filter::Choice(&State::ALL.map(State::as_str))),
-        ("owner_id", t.owner, Filter::Text),
+        ("event_type", t.event_type, FilterInput::Text),
+        ("state", t.state, FilterInput::Choice(&State::ALL.map(State::as_str))),
+        ("owner_id", t.owner, FilterInput::Text),
     ];
     let recent = view.read_or_null("/v1/stats/recent", &[]);
     let cells = Cells(
