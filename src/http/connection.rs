@@ -32,7 +32,7 @@ pub(crate) struct Connection {
     pub(crate) socket: TcpStream,
     /// The queue for complete requests.
     jobs: Arc<Jobs>,
-    state: Mutex<State>,
+    state: Mutex<ConnectionProgress>,
 }
 
 /// The phase of a connection.
@@ -51,7 +51,7 @@ enum Phase {
 }
 
 /// The mutable part of a connection.
-struct State {
+struct ConnectionProgress {
     phase: Phase,
     framer: Framer,
     /// The part of a request that the deadline is for, while reading.
@@ -85,18 +85,25 @@ pub(crate) enum ConnectionState {
     Closed,
 }
 
+/// An accepted socket: where it came in, and from whom.
+pub(crate) struct Accepted {
+    pub(crate) socket: TcpStream,
+    /// The index of the listening socket.
+    pub(crate) door: usize,
+    pub(crate) peer: SocketAddr,
+}
+
 impl Connection {
     /// A new connection. Its first request must begin within `patience`.
     pub(crate) fn new(
         key: usize,
-        door: usize,
-        peer: SocketAddr,
-        socket: TcpStream,
+        accepted: Accepted,
         now: Duration,
         patience: Duration,
         jobs: Arc<Jobs>,
     ) -> Self {
-        let state = State {
+        let Accepted { socket, door, peer } = accepted;
+        let state = ConnectionProgress {
             phase: Phase::Reading,
             framer: Framer::default(),
             begun: Begun::Nothing,
@@ -164,7 +171,7 @@ impl Connection {
 pub(crate) struct Locked<'a> {
     connection: &'a Arc<Connection>,
     core: &'a Core,
-    state: &'a mut State,
+    state: &'a mut ConnectionProgress,
     now: Duration,
 }
 
@@ -273,7 +280,7 @@ impl Locked<'_> {
             let door = self.connection.door;
             let peer = self.connection.peer;
             let now = self.now;
-            let State { framer, asked, client, .. } = &mut *self.state;
+            let ConnectionProgress { framer, asked, client, .. } = &mut *self.state;
             let mut check = |head: &mut Head| {
                 head.door = door;
                 core.identify(head);
