@@ -55,8 +55,8 @@ pub(super) const COMMANDS: Commands = Commands::new(
     &ARCHIVE,
     TABLE,
     &[
-        own("list", list),
-        own("run", run).more(DryRun::augment_args),
+        online("list", list),
+        online("run", run).more(DryRun::augment_args),
         offline("verify", verify).more(VerifyArgs::augment_args),
         offline("views", views).more(ViewsArgs::augment_args),
     ],
@@ -156,7 +156,7 @@ fn run(call: &Call<'_>, remote: &Remote) -> Done {
 
 fn views(call: &Call<'_>) -> Done {
     let ViewsArgs { since, until, audit_first } = call.flags()?;
-    let settings = call.shared.settings()?;
+    let settings = call.global.settings()?;
     input::check_open(settings.directory())?;
     // The SQL may be used from any directory.
     let directory = std::path::absolute(settings.directory()).map_err(Failure::failed)?;
@@ -185,7 +185,7 @@ fn views(call: &Call<'_>) -> Done {
 
 fn verify(call: &Call<'_>) -> Done {
     let VerifyArgs { month: only } = call.flags()?;
-    let settings = call.shared.settings()?;
+    let settings = call.global.settings()?;
     input::check_open(settings.directory())?;
     let all = Archive::of(settings.directory(), DIRECTORY).months().map_err(Failure::failed)?;
     let wanted = |month: &&Month| only.as_ref().is_none_or(|only| only == *month);

@@ -123,10 +123,10 @@ fn time(text: &str) -> Result<Timestamp, String> {
 }
 
 /// Opens what is named, or else all in the data directory.
-fn open(shared: &Shared, named: Option<&Path>) -> Result<Trail, Failure> {
+fn open(global: &GlobalArgs, named: Option<&Path>) -> Result<Trail, Failure> {
     let path = match named {
         Some(path) => path.to_owned(),
-        None => shared.settings()?.database.directory.join(DATABASE),
+        None => global.settings()?.database.directory.join(DATABASE),
     };
     if is_missing(&path) {
         return Err(Failure::new(exit::NOT_FOUND, format!("{}: no such file", path.display())));
@@ -141,7 +141,7 @@ fn open(shared: &Shared, named: Option<&Path>) -> Result<Trail, Failure> {
 
 fn export(call: &Call<'_>) -> Done {
     let ExportArgs { file, after, since, until, out } = call.flags()?;
-    let trail = open(call.shared, file.as_deref())?;
+    let trail = open(call.global, file.as_deref())?;
     let span = [since, until];
     if out.is_some() && !trail.verify(&[]).map_err(Failure::failed)?.breaks.is_empty() {
         return Err(Failure::failed("the chain is broken and is not signed: oncebox audit verify"));
@@ -207,7 +207,7 @@ fn print_rows(
 
 /// Writes an export, its signature, and the public key with which anybody checks it.
 fn write_signed(call: &Call<'_>, path: &Path, rows: &[u8]) -> Done {
-    let seed = master_key::audit_key(&call.shared.settings()?).map_err(Failure::failed)?;
+    let seed = master_key::audit_key(&call.global.settings()?).map_err(Failure::failed)?;
     let none = "the database has no key for signatures yet: start the service once";
     let seed = seed.ok_or_else(|| Failure::failed(none))?;
     let pair = Ed25519KeyPair::from_seed_unchecked(seed.expose()).map_err(Failure::failed)?;
@@ -235,7 +235,7 @@ fn verify(call: &Call<'_>) -> Done {
     let VerifyArgs { file, export, noted } = call.flags()?;
     let report = match export {
         Some(path) => verify_export(&path, &noted)?,
-        None => open(call.shared, file.as_deref())?.verify(&noted)?,
+        None => open(call.global, file.as_deref())?.verify(&noted)?,
     };
     print(&report, call.connect.json())
 }

@@ -19,7 +19,7 @@ use crate::backup::store::{Facts, Progress};
 use crate::backup::{Bytes, Error};
 use crate::base::clock::Clock;
 use crate::base::faults::Faults;
-use crate::cli::noun::Listing;
+use crate::cli::noun::{Listing, LocalRows};
 use crate::cli::prelude::*;
 use crate::store::error::Error as StoreError;
 use crate::sys::files::directory_of;
@@ -103,17 +103,17 @@ pub(super) fn failure(error: Error) -> Failure {
 }
 
 impl Backup {
-    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> Result<(), Failure> {
         match (&self.verb, &self.dest) {
             (Some(Verb::Verify { files }), _) => verify(files),
             (Some(Verb::List { directory, listing }), _) => self.list(directory, listing),
-            (None, Some(dest)) => self.take(shared, dest),
+            (None, Some(dest)) => self.take(global, dest),
             (None, None) => Err(Failure::usage("give a destination, or verify, or list")),
         }
     }
 
-    fn take(&self, shared: &Shared, dest: &Path) -> Result<(), Failure> {
-        let settings = shared.settings()?;
+    fn take(&self, global: &GlobalArgs, dest: &Path) -> Result<(), Failure> {
+        let settings = global.settings()?;
         let now = Clock::machine().wall();
         let to = online::destination(dest, now);
         let database = settings.directory().join(DATABASE);
@@ -156,8 +156,9 @@ impl Backup {
         let kept = retention::list(directory).map_err(failure)?;
         let rows = kept.iter().map(|BackupFile { manifest, .. }| shown(manifest));
         let rows = rows.collect::<Result<Vec<_>, _>>()?;
+        let rows = LocalRows { rows, id_field: "file", time_field: "created_at" };
         let what = format!("backups in {}", directory.display());
-        listing.print(COLUMNS, &what, rows, "file", "created_at", self.format.json)
+        listing.print(COLUMNS, &what, rows, self.format.json)
     }
 }
 

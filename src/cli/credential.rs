@@ -53,9 +53,9 @@ pub(super) const COMMANDS: Commands = Commands::new(
     &CREDENTIALS,
     TABLE,
     &[
-        own("set", set).more(SecretAt::augment_args),
-        own("rotate", rotate).more(SecretAt::augment_args),
-        own("reveal", reveal),
+        online("set", set).more(SecretAt::augment_args),
+        online("rotate", rotate).more(SecretAt::augment_args),
+        online("reveal", reveal),
     ],
 );
 

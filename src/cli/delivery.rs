@@ -60,10 +60,10 @@ pub(super) const DELIVERY: Commands = Commands::new(
     &[
         answered("show", show),
         answered("request", request),
-        own("attempts", |call, remote| call.list(remote, &ATTEMPTS, call.query())),
-        own("retry|park|release|skip|move-to-end|cancel", each),
+        online("attempts", |call, remote| call.list(remote, &ATTEMPTS, call.query())),
+        online("retry|park|release|skip|move-to-end|cancel", each),
         answered("edit-and-resend", edit_and_resend),
-        own("confirm", confirm),
+        online("confirm", confirm),
     ],
 );
 
@@ -96,9 +96,9 @@ pub(super) const DEAD_LETTER: Commands = Commands::new(
     &[
         answered("show", show),
         answered("summary", summary),
-        own("replay", |call, remote| job::start(call, remote, job::again("dead letters")))
+        online("replay", |call, remote| job::start(call, remote, job::again("dead letters")))
             .more(Pace::augment_args),
-        own("discard", |call, remote| {
+        online("discard", |call, remote| {
             let question = ["This discards", "for good"];
             job::start(
                 call,
@@ -138,9 +138,10 @@ pub(super) const IN_DOUBT: Commands = Commands::new(
     IN_DOUBT_TABLE,
     &[
         answered("show|end", |_, _, in_doubt| RESTORED.fields(in_doubt)),
-        own("list", list_doubts),
-        own("release", |call, remote| settle(call, remote, InDoubtAction::Release)).more(of_doubt),
-        own("settle", |call, remote| settle(call, remote, InDoubtAction::Settle)).more(of_doubt),
+        online("list", list_doubts),
+        online("release", |call, remote| settle(call, remote, InDoubtAction::Release))
+            .more(of_doubt),
+        online("settle", |call, remote| settle(call, remote, InDoubtAction::Settle)).more(of_doubt),
     ],
 );
 

@@ -62,7 +62,7 @@ enum Break {
 }
 
 impl Demo {
-    pub(super) fn run(&self, _shared: &Shared) -> Result<(), Failure> {
+    pub(super) fn run(&self, _global: &GlobalArgs) -> Result<(), Failure> {
         let Self { way, invoices, seed, keep, report, broken } = self;
         let Way { chain, kafka, databases } = way;
         if *databases {
@@ -115,7 +115,7 @@ enum Side {
 }
 
 impl DemoPart {
-    pub(super) fn run(&self, _shared: &Shared) -> Result<(), Failure> {
+    pub(super) fn run(&self, _global: &GlobalArgs) -> Result<(), Failure> {
         let part = match self.side {
             Side::Finance => demo::finance::run,
             Side::Logistics => demo::logistics::run,

@@ -34,7 +34,7 @@ job  What the service does to many at once: how far it is, and stopping it
     ? Cancel the job {id}
 ";
 
-pub(super) const COMMANDS: Commands = Commands::new(&JOBS, TABLE, &[own("show", show)]);
+pub(super) const COMMANDS: Commands = Commands::new(&JOBS, TABLE, &[online("show", show)]);
 
 const JOBS: Noun = Noun::new("/v1/jobs", "Job", "jobs", TABLE)
     .time("created_at")

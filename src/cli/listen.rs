@@ -59,8 +59,8 @@ pub(super) struct Listen {
 }
 
 impl Listen {
-    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        let remote = self.connect.open(shared)?;
+    pub(super) fn run(&self, global: &GlobalArgs) -> Result<(), Failure> {
+        let remote = self.connect.open(global)?;
         let left = left_behind(&remote)?;
         if self.clean {
             if !left.is_empty() {
@@ -208,7 +208,7 @@ fn left_behind(remote: &Remote) -> Result<Vec<String>, Failure> {
 
 /// Cancels a subscription's deliveries and deletes it.
 fn remove(remote: &Remote, name: &str) -> Result<(), Failure> {
-    let path = format!("/v1/subscriptions/{}", plain(name));
+    let path = format!("/v1/subscriptions/{}", percent_encoded(name));
     // No more events may be routed to it while its deliveries are cancelled.
     remote.send("PATCH", &path, Some(&json!({ "event_types": ["oncebox.nothing"] })))?;
     let mut last = Ok(());

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::base::clock::Timestamp;
 use crate::cli::exit::Failure;
 use crate::cli::flag::{SINCE, UNTIL};
-use crate::cli::remote::{Remote, plain, with_query};
+use crate::cli::remote::{Remote, percent_encoded, with_query};
 use crate::cli::show::{Cells, Computed, list, text};
 use crate::cli::{input, out};
 
@@ -129,7 +129,7 @@ impl Noun {
 
     /// The path of one object.
     pub(super) fn at(&self, name: &str) -> String {
-        format!("{}/{}", self.path, plain(name))
+        format!("{}/{}", self.path, percent_encoded(name))
     }
 
     /// Lists the items at a path.
@@ -189,6 +189,15 @@ impl Noun {
     }
 }
 
+/// Rows that are all in memory, such as files in a directory.
+pub(super) struct LocalRows {
+    pub(super) rows: Vec<Value>,
+    /// The field that `--after` compares.
+    pub(super) id_field: &'static str,
+    /// The field that `--since` and `--until` compare.
+    pub(super) time_field: &'static str,
+}
+
 impl Listing {
     /// Whether a row is in the time range; always true without a field, because the API has compared.
     fn includes(&self, row: &Value, field: &str) -> bool {
@@ -201,17 +210,15 @@ impl Listing {
             && parse(&self.until).is_none_or(|until| at < until)
     }
 
-    /// Prints rows that are all in memory, such as files in a directory. `id_field` and `time_field` name fields of
-    /// the rows.
+    /// Prints rows that are all in memory.
     pub(super) fn print(
         &self,
         columns: Cells,
         what: &str,
-        mut rows: Vec<Value>,
-        id_field: &str,
-        time_field: &str,
+        local: LocalRows,
         json: bool,
     ) -> Result<(), Failure> {
+        let LocalRows { mut rows, id_field, time_field } = local;
         rows.retain(|row| self.includes(row, time_field));
         if let Some(after) = &self.after {
             let from = rows.iter().position(|row| text(row, id_field) == *after);

@@ -47,8 +47,8 @@ pub(super) const COMMANDS: Commands = Commands::new(
     &PROVIDERS,
     TABLE,
     &[
-        own("create", create).more(of_terms),
-        own("change", change).more(of_terms),
+        online("create", create).more(of_terms),
+        online("change", change).more(of_terms),
         answered("secrets", |_, _, found| SECRETS.table(&noun::items(found))),
     ],
 );

@@ -33,8 +33,8 @@ const NEXT: [(&str, &str, &str); 4] = [
 ];
 
 impl Status {
-    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        let remote = self.connect.open_running(shared)?;
+    pub(super) fn run(&self, global: &GlobalArgs) -> Result<(), Failure> {
+        let remote = self.connect.open_running(global)?;
         let stats = remote.get("/v1/stats")?;
         // A service that reads but cannot write is not ready; its numbers are shown all the same.
         let ready = remote.get("/readyz?verbose");

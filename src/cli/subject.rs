@@ -20,7 +20,7 @@ subject  People whose personal data is sealed: find, erase
 ";
 
 pub(super) const COMMANDS: Commands =
-    Commands::new(&SUBJECTS, TABLE, &[own("show", show_one), answered("erase", erase)]);
+    Commands::new(&SUBJECTS, TABLE, &[online("show", show_one), answered("erase", erase)]);
 
 const SUBJECTS: Noun = Noun::new("/v1/subjects", "Subject", "keys of subjects", TABLE)
     .time("created_at")

@@ -97,12 +97,12 @@ pub(super) const COMMANDS: Commands = Commands::new(
     &SUBSCRIPTIONS,
     TABLE,
     &[
-        own("create", create)
+        online("create", create)
             .more(|command| one_of(command, &["url", "pull", "folder", "database", "mail-to"])),
-        own("show|pause|resume", act),
-        own("change", change),
-        own("test", test),
-        own("recover", recover).more(Pace::augment_args),
+        online("show|pause|resume", act),
+        online("change", change),
+        online("test", test),
+        online("recover", recover).more(Pace::augment_args),
     ],
 );
 
@@ -234,7 +234,7 @@ fn act(call: &Call<'_>, remote: &Remote) -> Done {
 fn warn_of_missing_provider(remote: &Remote, subscription: &Value) {
     let source = text(subscription, "source");
     let Some(provider) = source.strip_prefix("provider:") else { return };
-    let found = remote.get(&format!("/v1/providers/{}", plain(provider)));
+    let found = remote.get(&format!("/v1/providers/{}", percent_encoded(provider)));
     if found.is_err_and(|failure| failure.code == exit::NOT_FOUND) {
         out::note(format_args!(
             "There is no provider {provider}: until there is one, no events come from it (oncebox provider list)."

@@ -208,14 +208,16 @@ fn waits(remote: &Remote, delivery: &Value) -> Result<String, Failure> {
     }
     let found = match delivery.get("waiting") {
         Some(_) => delivery.clone(),
-        None => remote.get(&format!("/v1/deliveries/{}", plain(&text(delivery, "id"))))?,
+        None => {
+            remote.get(&format!("/v1/deliveries/{}", percent_encoded(&text(delivery, "id"))))?
+        }
     };
     Ok(found.pointer("/waiting/detail").and_then(Value::as_str).map(clean).unwrap_or_default())
 }
 
 /// Prints the attempts of a delivery, oldest first.
 fn attempts(remote: &Remote, delivery: &str) -> Result<(), Failure> {
-    let path = format!("/v1/deliveries/{}/attempts", plain(delivery));
+    let path = format!("/v1/deliveries/{}/attempts", percent_encoded(delivery));
     let mut any = false;
     each(remote, &path, &Vec::new(), |attempt| {
         any = true;

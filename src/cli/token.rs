@@ -114,7 +114,7 @@ fn create(call: &Call<'_>) -> Done {
         return create_offline(call, role, scope);
     }
     scope.check(role).map_err(Failure::input)?;
-    output(call, &call.send(&call.connect.open(call.shared)?, call.body()?)?)
+    output(call, &call.send(&call.connect.open(call.global)?, call.body()?)?)
 }
 
 /// Prints a new token, or writes it to the file of `--out`.
@@ -134,7 +134,7 @@ fn output(call: &Call<'_>, made: &Value) -> Done {
 
 /// Writes the token into the database without the service.
 fn create_offline(call: &Call<'_>, role: Role, scope: Scope) -> Done {
-    let settings = call.shared.settings()?;
+    let settings = call.global.settings()?;
     let name = call.text("name");
     check_name(&name).map_err(Failure::input)?;
     scope.check(role).map_err(Failure::input)?;

@@ -81,8 +81,8 @@ fn size() -> (u16, u16) {
 }
 
 impl Top {
-    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        let remote = self.connect.open(shared)?;
+    pub(super) fn run(&self, global: &GlobalArgs) -> Result<(), Failure> {
+        let remote = self.connect.open(global)?;
         if remote.json() {
             return out::json(&read(&remote)?);
         }

@@ -64,12 +64,12 @@ struct Signer {
 }
 
 impl Trigger {
-    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> Result<(), Failure> {
         let provider = self.provider.as_deref().unwrap_or(&self.scheme);
         if let Some(path) = &self.new_key {
             return self.make_key(path, provider);
         }
-        let remote = self.connect.open_as_named(shared)?;
+        let remote = self.connect.open_as_named(global)?;
         let Intake { tenant, path, url: known_url } = intake_of(&remote, provider, &self.scheme)?;
         let remote = remote.at_intake();
         let Signer { scheme, secret, public_url } = match &self.secret_file {
@@ -197,10 +197,10 @@ struct Intake {
 
 fn intake_of(remote: &Remote, provider: &str, kind: &str) -> Result<Intake, Failure> {
     if !remote.has_token() {
-        let path = format!("/in/{}", plain(provider));
+        let path = format!("/in/{}", percent_encoded(provider));
         return Ok(Intake { tenant: DEFAULT_TENANT.to_owned(), path, url: None });
     }
-    let found = remote.get(&format!("/v1/providers/{}", plain(provider)));
+    let found = remote.get(&format!("/v1/providers/{}", percent_encoded(provider)));
     let found = found.map_err(|failure| match failure.code {
         exit::NOT_FOUND => failure.and(create_hint(provider, kind)),
         _ => failure,

@@ -76,7 +76,7 @@ struct CapturedRequest {
 }
 
 impl VerifySignature {
-    pub(super) fn run(&self, _shared: &Shared) -> Result<(), Failure> {
+    pub(super) fn run(&self, _global: &GlobalArgs) -> Result<(), Failure> {
         let (_json, scheme) = parse_scheme(&self.scheme, self.scheme_settings.as_deref())?;
         let secret = match &self.secret_file {
             Some(path) => secrets::one_line(path)?,

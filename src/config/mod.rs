@@ -20,9 +20,9 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 
 pub use environment::{CREDENTIALS, Environment, environment, own_variables};
-pub use forms::Given;
 #[cfg(any(test, feature = "internals"))]
 pub use forms::ProxyUrl;
+pub use forms::RawSetting;
 pub use permitted::permitted;
 pub use problem::{Origin, Problem, SettingsError};
 #[cfg(any(test, feature = "internals"))]
@@ -97,7 +97,7 @@ impl Sources {
                 problems.push(Problem::new(flag, format!("there is no key {path}{near}")));
                 continue;
             };
-            match key.put(&mut loaded.settings, Given::Text(value)) {
+            match key.put(&mut loaded.settings, RawSetting::Text(value)) {
                 Ok(()) => loaded.set_origin(key, Origin::Flag(flag.clone())),
                 Err(wrong) => problems.push(Problem::new(flag, format!("{path} {wrong}"))),
             }

@@ -58,7 +58,7 @@ impl LeasedEvent {
 
 impl Consumer<'_> {
     fn path(&self, verb: &str) -> String {
-        format!("/v1/consumers/{}/{verb}", plain(self.name))
+        format!("/v1/consumers/{}/{verb}", percent_encoded(self.name))
     }
 
     /// Leases up to `most` events, waiting up to `wait` for the first.

@@ -97,9 +97,10 @@ fn timeout(text: &str) -> Result<Duration, String> {
 }
 
 impl Consume {
-    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        let remote = self.connect.open(shared)?;
-        let subscription = remote.get(&format!("/v1/subscriptions/{}", plain(&self.name)))?;
+    pub(super) fn run(&self, global: &GlobalArgs) -> Result<(), Failure> {
+        let remote = self.connect.open(global)?;
+        let subscription =
+            remote.get(&format!("/v1/subscriptions/{}", percent_encoded(&self.name)))?;
         if text(&subscription, "target") != "pull" {
             let why =
                 format!("{} is not a pull subscription: its events are sent to its url", self.name);

@@ -214,11 +214,11 @@ fn culprit<'d>(batch: &Batch, detail: &'d str) -> Option<Culprit<'d>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::emit::batches::Line;
+    use crate::cli::emit::batches::InputLine;
 
     #[test]
     fn a_refusal_leads_to_the_line_of_the_input() {
-        let line = |number| Line { number, text: "{}".to_owned() };
+        let line = |number| InputLine { number, text: "{}".to_owned() };
         let batch = Batch::of(vec![line(4), line(7), line(9)]).unwrap();
         let found = |detail| -> Option<(usize, String)> {
             let found = culprit(&batch, detail)?;
