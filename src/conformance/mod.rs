@@ -232,11 +232,8 @@ impl Test<'_> {
 
     /// Starts a run of an event, and plans its kill.
     fn begin(&mut self, index: usize) -> Result<(), Error> {
-        let (Some(event), Some(progress)) =
-            (self.plan.events.get(index), self.progress.get_mut(index))
-        else {
-            return Ok(());
-        };
+        let Some(event) = self.plan.events.get(index) else { return Ok(()) };
+        let Some(progress) = self.progress.get_mut(index) else { return Ok(()) };
         progress.runs = progress.runs.saturating_add(1);
         let attempt = progress.runs;
         let is_spared = progress.kills >= MAX_KILLS;

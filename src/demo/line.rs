@@ -26,7 +26,7 @@ const NOT_FORWARDED: [&str; 5] =
     ["host", "connection", "content-length", "transfer-encoding", "accept-encoding"];
 
 /// The line. Dropping it stops it.
-pub(super) struct Line {
+pub(super) struct LossyLine {
     _server: Server,
 }
 
@@ -39,7 +39,7 @@ struct LineService {
     seen: Mutex<HashMap<String, u32>>,
 }
 
-impl Line {
+impl LossyLine {
     /// Starts the line.
     pub(super) fn start(site: &Site, clock: &Clock) -> Result<Self, Error> {
         let listener = server::bind(site.line).map_err(Error::about(site.line))?;

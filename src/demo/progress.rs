@@ -18,7 +18,7 @@ const TEMPLATE: &str = "{prefix:>24} [{bar:30}] {pos}/{len} shipped  {msg}";
 
 /// The progress of a run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct State {
+pub(super) struct ProgressCounts {
     pub(super) paid: u32,
     pub(super) shipped: u32,
     pub(super) absorbed: u32,
@@ -45,8 +45,8 @@ impl Progress {
         Self { bar, what: what.to_owned(), invoices, clock, line_at }
     }
 
-    pub(super) fn show(&mut self, state: State) {
-        let State { paid, shipped, absorbed, kills } = state;
+    pub(super) fn show(&mut self, state: ProgressCounts) {
+        let ProgressCounts { paid, shipped, absorbed, kills } = state;
         let counts = format!("{paid} paid, {absorbed} redeliveries absorbed, {kills} kills");
         if let Some(bar) = &self.bar {
             bar.set_position(u64::from(shipped));

@@ -246,7 +246,7 @@ pub struct Contents {
 
 /// The kind of a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum EntryKind {
     /// A regular file with one name.
     File,
     /// A regular file with several names (hard links). The user who made this name may be unable to read the file.
@@ -360,14 +360,14 @@ impl Directory {
     }
 
     /// The kind of the entry with this name; `None` if there is none.
-    pub fn kind(&self, name: &str) -> Option<Kind> {
+    pub fn kind(&self, name: &str) -> Option<EntryKind> {
         let found = statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         Some(match FileType::from_raw_mode(found.st_mode) {
-            FileType::RegularFile if found.st_nlink > 1 => Kind::Shared,
-            FileType::RegularFile => Kind::File,
-            FileType::Directory => Kind::Directory,
-            FileType::Symlink => Kind::Link,
-            _ => Kind::Special,
+            FileType::RegularFile if found.st_nlink > 1 => EntryKind::Shared,
+            FileType::RegularFile => EntryKind::File,
+            FileType::Directory => EntryKind::Directory,
+            FileType::Symlink => EntryKind::Link,
+            _ => EntryKind::Special,
         })
     }
 
