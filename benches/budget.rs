@@ -166,7 +166,7 @@ fn page(table: &Table) -> String {
 
 fn main() {
     let Some(_) = rig::begin() else { return };
-    let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
+    let profile = if cfg!(debug_assertions) { "dev" } else { "dist" };
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/budget.toml");
     let mut table: Table = toml::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     let budget = table.entry(profile.to_owned()).or_default();

@@ -1,7 +1,7 @@
 //! An ERP's own database as source and target, beside a bare reader and a bare writer that use the same driver through
 //! the same program, in turns with the service.
 //!
-//! Each section is a function. `cargo build --release -p oncebox-odbc` comes first; a server that is not installed is left out.
+//! Each section is a function. `cargo build --profile bench -p oncebox-odbc` comes first; a server that is not installed is left out.
 
 #![allow(
     clippy::unwrap_used,

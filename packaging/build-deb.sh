@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Builds the Debian package from a release build: target/debian/oncebox_*.deb. Needs cargo-deb, libssl-dev and zlib1g-dev.
+# Builds the Debian package with the program of the profile `dist`: target/debian/oncebox_*.deb. Needs cargo-deb, libssl-dev and zlib1g-dev.
 # Arguments are passed on to cargo-deb (--deb-version 0.1.0-2, …). DEBFULLNAME and DEBEMAIL name the maintainer.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-binary=target/release/oncebox
+binary=target/dist/oncebox
 made=target/packaging
 
-cargo build --release --locked --features kafka
+cargo build --profile dist --locked --features kafka
 rm -rf "$made"
 mkdir -p "$made/completions"
 "$binary" manual "$made/man"

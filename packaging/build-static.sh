@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds one static program that needs no libc of the machine: target/TARGET/release/oncebox.
-#   build-static.sh [x86_64|aarch64] [ARGUMENTS OF CARGO IN THE PLACE OF --release]
+# Builds one static program that needs no libc of the machine: target/TARGET/dist/oncebox.
+#   build-static.sh [x86_64|aarch64] [ARGUMENTS OF CARGO IN THE PLACE OF --profile dist]
 # Needs musl-gcc for x86_64 (Debian: musl-tools), or a C compiler with headers for aarch64 (gcc-aarch64-linux-gnu,
 # libc6-dev-arm64-cross), make for the allocator, and Rust's standard library for musl (rustup target add).
 set -euo pipefail
@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 arch=x86_64
 [[ ${1:-} == x86_64 || ${1:-} == aarch64 ]] && { arch=$1; shift; }
 target=$arch-unknown-linux-musl
-[[ $# -gt 0 ]] || set -- --release
+[[ $# -gt 0 ]] || set -- --profile dist
 # Kernels for aarch64 have pages of 4, 16 or 64 KiB; the allocator works with pages of at most this size.
 [[ $arch == aarch64 ]] && export JEMALLOC_SYS_WITH_LG_PAGE=16
 if [[ $arch != "$(uname -m)" ]]; then
@@ -19,7 +19,7 @@ if [[ $arch != "$(uname -m)" ]]; then
   export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER=aarch64-linux-gnu-gcc
 fi
 cargo build --locked --target "$target" "$@"
-for binary in target/"$target"/{release,debug}/oncebox; do
+for binary in target/"$target"/{dist,release,debug}/oncebox; do
   [[ -e $binary ]] || continue
   if readelf --program-headers "$binary" | grep -q INTERP; then
     echo "$binary wants a loader, so it is not static" >&2

@@ -172,8 +172,10 @@ mod tests {
     #[test]
     fn the_id_is_the_one_that_was_signed() {
         let secret = SigningSecret::generate(&SystemDraw::new());
-        let (text, time) = (secret.to_text(), AT.secs().to_string());
-        let (own, other) = (secret.sign("evt_1", AT, b"{}"), "evt_9".to_owned());
+        let text = secret.to_text();
+        let time = AT.secs().to_string();
+        let own = secret.sign("evt_1", AT, b"{}");
+        let other = "evt_9".to_owned();
         let svix = [
             ("svix-id", "evt_1".to_owned()),
             ("svix-timestamp", time),
@@ -192,7 +194,8 @@ mod tests {
     fn each_refusal_says_why() {
         let secret = SigningSecret::generate(&SystemDraw::new());
         let other = SigningSecret::generate(&SystemDraw::new());
-        let (text, other) = (secret.to_text(), other.to_text());
+        let text = secret.to_text();
+        let other = other.to_text();
         let headers = signed(&secret);
         let right = Verified { id: "evt_1".to_owned(), secret: 1 };
         assert_eq!(at(&[&other, &text], &headers, b"{}", 300), Ok(right));

@@ -326,7 +326,10 @@ pub(crate) fn has_helper() -> bool {
     let helper = program().with_file_name(PROGRAM);
     let is_there = Path::new(&helper).is_file();
     if !is_there {
-        println!("  skipped: needs {}: cargo build --release -p oncebox-odbc", helper.display());
+        println!(
+            "  skipped: needs {}: cargo build --profile bench -p oncebox-odbc",
+            helper.display()
+        );
     }
     is_there
 }

@@ -8,29 +8,30 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Who takes a share.
+/// Kind of work that takes shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum WorkKind {
     Request,
     Own,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct BudgetUsage {
     request: usize,
     own: usize,
 }
 
-impl State {
-    fn used(&mut self, kind: Kind) -> &mut usize {
+impl BudgetUsage {
+    fn used(&mut self, kind: WorkKind) -> &mut usize {
         match kind {
-            Kind::Request => &mut self.request,
-            Kind::Own => &mut self.own,
+            WorkKind::Request => &mut self.request,
+            WorkKind::Own => &mut self.own,
         }
     }
 
-    fn fits(&mut self, kind: Kind, bytes: usize, limit: usize) -> bool {
-        let (all, own) = (self.request.saturating_add(self.own), *self.used(kind));
+    fn fits(&mut self, kind: WorkKind, bytes: usize, limit: usize) -> bool {
+        let all = self.request.saturating_add(self.own);
+        let own = *self.used(kind);
         let most = limit.saturating_sub(limit.div_euclid(4));
         own == 0 || (all.saturating_add(bytes) <= limit && own.saturating_add(bytes) <= most)
     }
@@ -43,7 +44,7 @@ pub struct Budget(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     limit: usize,
-    state: Mutex<State>,
+    state: Mutex<BudgetUsage>,
     freed: Condvar,
 }
 
@@ -51,7 +52,7 @@ struct Inner {
 #[derive(Debug)]
 pub struct Share {
     from: Arc<Inner>,
-    kind: Kind,
+    kind: WorkKind,
     bytes: usize,
 }
 
@@ -72,26 +73,26 @@ impl Budget {
     /// ```
     pub fn try_take(&self, bytes: usize) -> Option<Share> {
         let mut state = self.0.state.lock();
-        let fits = state.fits(Kind::Request, bytes, self.0.limit);
-        fits.then(|| self.share(&mut state, Kind::Request, bytes))
+        let fits = state.fits(WorkKind::Request, bytes, self.0.limit);
+        fits.then(|| self.share(&mut state, WorkKind::Request, bytes))
     }
 
     /// Takes bytes for work of our own; `None` while there is no room.
     pub fn try_take_own(&self, bytes: usize) -> Option<Share> {
         let mut state = self.0.state.lock();
-        let fits = state.fits(Kind::Own, bytes, self.0.limit);
-        fits.then(|| self.share(&mut state, Kind::Own, bytes))
+        let fits = state.fits(WorkKind::Own, bytes, self.0.limit);
+        fits.then(|| self.share(&mut state, WorkKind::Own, bytes))
     }
 
     /// Takes bytes for work of our own, and waits for room.
     pub fn take_own(&self, bytes: usize) -> Share {
         let Inner { limit, state, freed } = &*self.0;
         let mut state = state.lock();
-        freed.wait_while(&mut state, |state| !state.fits(Kind::Own, bytes, *limit));
-        self.share(&mut state, Kind::Own, bytes)
+        freed.wait_while(&mut state, |state| !state.fits(WorkKind::Own, bytes, *limit));
+        self.share(&mut state, WorkKind::Own, bytes)
     }
 
-    fn share(&self, state: &mut State, kind: Kind, bytes: usize) -> Share {
+    fn share(&self, state: &mut BudgetUsage, kind: WorkKind, bytes: usize) -> Share {
         let used = state.used(kind);
         *used = used.saturating_add(bytes);
         Share { from: Arc::clone(&self.0), kind, bytes }

@@ -52,7 +52,8 @@ pub const fn may_keep(own: u64, free: u64) -> bool {
 /// rest to the others.
 pub fn equal_share(mut wanted: Vec<u64>, room: u64) -> u64 {
     wanted.sort_unstable();
-    let (mut left, mut payers) = (room, wanted.len());
+    let mut left = room;
+    let mut payers = wanted.len();
     for own in wanted {
         let each = u64::try_from(payers).ok().and_then(|payers| left.checked_div(payers));
         let each = each.unwrap_or_default();

@@ -24,7 +24,7 @@ alert  Channels that tell people of escalations: Slack, webhook, e-mail, command
 ";
 
 pub(super) const ALERT: Commands =
-    Commands::new(&CHANNELS, ALERT_TABLE, &[own("test", test)]).inner(&[&CHANNEL]);
+    Commands::new(&CHANNELS, ALERT_TABLE, &[online("test", test)]).inner(&[&CHANNEL]);
 
 const CHANNEL_TABLE: &str = "
 channel  Where alerts go, and which
@@ -95,7 +95,7 @@ fn test(call: &Call<'_>, remote: &Remote) -> Done {
     }
     let delivery = tried(remote, &text(&sent, "event_id"))?;
     let id = text(&delivery, "id");
-    let attempts = remote.get(&format!("/v1/deliveries/{}/attempts", plain(&id)))?;
+    let attempts = remote.get(&format!("/v1/deliveries/{}/attempts", percent_encoded(&id)))?;
     let attempt = list(&attempts, "items").last().cloned().unwrap_or_default();
     let excerpt: String = clean(&text(&attempt, "excerpt")).chars().take(EXCERPT_CHARS).collect();
     let said = if excerpt.is_empty() { excerpt } else { format!("\nit said: {excerpt}") };
@@ -129,9 +129,9 @@ fn test(call: &Call<'_>, remote: &Remote) -> Done {
 
 /// The delivery of an event once it was tried, is held, or has been waited for long enough.
 fn tried(remote: &Remote, event: &str) -> Result<Value, Failure> {
-    let found = remote.get(&format!("/v1/deliveries?event_id={}", plain(event)))?;
+    let found = remote.get(&format!("/v1/deliveries?event_id={}", percent_encoded(event)))?;
     let id = found.pointer("/items/0/id").and_then(Value::as_str).unwrap_or_default();
-    let path = format!("/v1/deliveries/{}", plain(id));
+    let path = format!("/v1/deliveries/{}", percent_encoded(id));
     let mut delivery = remote.get(&path)?;
     for _look in 0..LOOKS {
         let is_untried =

@@ -14,7 +14,7 @@ use crate::cli::noun::{self, Confirm, DryRun};
 use crate::cli::prelude::*;
 use crate::cli::remote::once;
 use crate::cli::secrets;
-use crate::config::declared::{Kind, Object, SecretAt};
+use crate::config::declared::{Object, ObjectKind, SecretAt};
 use crate::config::{Loaded, Sources, environment};
 use crate::model::event::OWN_SOURCE;
 use crate::model::format::{Condition, TemplateText};
@@ -64,6 +64,40 @@ enum Mode {
     Apply,
 }
 
+/// Action of a step, of which there is one for each change to the service.
+#[derive(Clone, Copy, Debug)]
+enum StepAction {
+    Create,
+    Change,
+    AddSecret,
+    WithdrawSecret,
+    Delete,
+}
+
+impl StepAction {
+    /// The verb, as in "would create".
+    const fn as_verb(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Change => "change",
+            Self::AddSecret => "add",
+            Self::WithdrawSecret => "withdraw",
+            Self::Delete => "delete",
+        }
+    }
+
+    /// The participle for a step that is done.
+    const fn as_participle(self) -> &'static str {
+        match self {
+            Self::Create => "created",
+            Self::Change => "changed",
+            Self::AddSecret => "added",
+            Self::WithdrawSecret => "withdrawn",
+            Self::Delete => "deleted",
+        }
+    }
+}
+
 /// A run of `apply`: its settings, and the steps so far.
 struct Work<'a> {
     remote: &'a Remote,
@@ -74,14 +108,15 @@ struct Work<'a> {
 }
 
 impl Apply {
-    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> Result<(), Failure> {
         let loaded = match &self.file {
-            None => shared.sources().load()?,
+            None => global.sources().load()?,
             Some(file) => Sources { file: Some(file.clone()), ..Sources::default() }.load()?,
         };
         let objects = declared(&loaded)?;
-        let remote = self.connect.open(shared)?;
-        let (dry_run, prune) = (self.dry_run.dry_run, self.prune);
+        let remote = self.connect.open(global)?;
+        let dry_run = self.dry_run.dry_run;
+        let prune = self.prune;
         if prune && !dry_run {
             self.confirm.ask("Delete undeclared objects and secrets")?;
         }
@@ -111,19 +146,19 @@ impl<'a> Work<'a> {
         objects: &[Object],
     ) -> Result<Self, Failure> {
         let mut work = Self { remote, mode, prune, steps: Vec::new(), unchanged: 0 };
-        for kind in Kind::ALL {
+        for kind in ObjectKind::ALL {
             work.kind(kind, objects)?;
         }
         Ok(work)
     }
 
-    fn kind(&mut self, kind: Kind, objects: &[Object]) -> Result<(), Failure> {
+    fn kind(&mut self, kind: ObjectKind, objects: &[Object]) -> Result<(), Failure> {
         let declared: Vec<&Object> = objects.iter().filter(|object| object.kind == kind).collect();
         if declared.is_empty() {
             return Ok(());
         }
         let existing = existing(self.remote, kind).map_err(|failure| {
-            if kind == Kind::Tenant && failure.code == exit::NOT_PERMITTED {
+            if kind == ObjectKind::Tenant && failure.code == exit::NOT_PERMITTED {
                 return failure.and("[[tenant]] needs an admin token of the tenant default.");
             }
             failure
@@ -139,12 +174,12 @@ impl<'a> Work<'a> {
                 self.unchanged = self.unchanged.saturating_add(1);
             }
         }
-        if self.prune && !matches!(kind, Kind::Tenant | Kind::Token) {
+        if self.prune && !matches!(kind, ObjectKind::Tenant | ObjectKind::Token) {
             for item in &existing {
                 let name = text(item, "name");
                 if declared.iter().all(|object| object.name != name) {
                     self.send(|remote| remote.send("DELETE", &path(kind, &name), None).map(drop))?;
-                    self.step((kind, &name), ("delete", "deleted"), "")?;
+                    self.step(kind, &name, StepAction::Delete, "")?;
                 }
             }
         }
@@ -154,9 +189,9 @@ impl<'a> Work<'a> {
     fn object(&mut self, object: &Object, found: Option<&Value>) -> Result<(), Failure> {
         let fields = fields(object)?;
         match (found, object.kind) {
-            (None, Kind::Token) => self.create_token(object, fields),
+            (None, ObjectKind::Token) => self.create_token(object, fields),
             (None, _) => self.create(object, fields),
-            (Some(found), Kind::Token) => compare_token(&fields, found),
+            (Some(found), ObjectKind::Token) => compare_token(&fields, found),
             (Some(found), _) => self.change(object, &fields, found),
         }
     }
@@ -166,18 +201,18 @@ impl<'a> Work<'a> {
         let scheme = body.get("scheme").cloned().unwrap_or_default();
         let has_secret = serde_json::from_value::<SchemeSettings>(scheme)
             .map_or(true, |one| one.scheme.has_secret());
-        if secrets.is_empty() && object.kind == Kind::Provider && has_secret {
+        if secrets.is_empty() && object.kind == ObjectKind::Provider && has_secret {
             let why = "a new provider needs a secret: add secret_file, secret_env or \
                        secret_credential";
             return Err(Failure::input(why));
         }
-        if object.kind == Kind::Tenant && !body.contains_key("pii") {
+        if object.kind == ObjectKind::Tenant && !body.contains_key("pii") {
             let why = "a new tenant says what happens to personal data in its events: add pii = \"allow\", or a policy";
             return Err(Failure::input(why));
         }
         body.insert("name".to_owned(), object.name.as_str().into());
         match (object.kind, secrets.first()) {
-            (Kind::Provider, _) => {
+            (ObjectKind::Provider, _) => {
                 let texts: Vec<&str> = secrets.iter().map(|secret| secret.as_str()).collect();
                 body.insert("secrets".to_owned(), texts.into());
             }
@@ -188,7 +223,7 @@ impl<'a> Work<'a> {
         }
         let list = list_path(object.kind);
         self.send(|remote| remote.post(&list, Some(&Value::Object(body))).map(drop))?;
-        self.step((object.kind, &object.name), ("create", "created"), "")
+        self.step(object.kind, &object.name, StepAction::Create, "")
     }
 
     fn change(
@@ -198,7 +233,7 @@ impl<'a> Work<'a> {
         found: &Value,
     ) -> Result<(), Failure> {
         let differences = match object.kind {
-            Kind::Source => source_differences(declared, found)?,
+            ObjectKind::Source => source_differences(declared, found)?,
             _ => differences(declared, found),
         };
         let path = path(object.kind, &object.name);
@@ -207,7 +242,7 @@ impl<'a> Work<'a> {
             let body = differences.into_iter().map(|change| (change.field, change.to));
             let body = Value::Object(body.collect());
             self.send(|remote| remote.send("PATCH", &path, Some(&body)).map(drop))?;
-            self.step((object.kind, &object.name), ("change", "changed"), &detail.join(", "))?;
+            self.step(object.kind, &object.name, StepAction::Change, &detail.join(", "))?;
         }
         if object.secrets.is_empty() { Ok(()) } else { self.secrets(object, &path) }
     }
@@ -215,7 +250,7 @@ impl<'a> Work<'a> {
     /// Adds the declared secrets that the service does not have, oldest first, so that their order by age is kept.
     fn secrets(&mut self, object: &Object, path: &str) -> Result<(), Failure> {
         let address = format!("{path}/secrets");
-        let max = if object.kind == Kind::Provider { usize::MAX } else { 1 };
+        let max = if object.kind == ObjectKind::Provider { usize::MAX } else { 1 };
         let mut declared = Vec::new();
         for at in object.secrets.iter().take(max).rev() {
             let secret = read_secret(at)?;
@@ -229,9 +264,9 @@ impl<'a> Work<'a> {
                 let answer = self.remote.post(&address, Some(&body(false)))?;
                 declared.push(text(&answer, "id"));
             }
-            self.step((object.kind, &object.name), ("add", "added"), &describe_secret(at))?;
+            self.step(object.kind, &object.name, StepAction::AddSecret, &describe_secret(at))?;
         }
-        if object.kind == Kind::Provider {
+        if object.kind == ObjectKind::Provider {
             self.withdraw(object, &address, &declared)
         } else {
             Ok(())
@@ -262,9 +297,9 @@ impl<'a> Work<'a> {
             }
             let what = format!("the secret {id}");
             self.send(|remote| {
-                remote.send("DELETE", &format!("{path}/{}", plain(&id)), None).map(drop)
+                remote.send("DELETE", &format!("{path}/{}", percent_encoded(&id)), None).map(drop)
             })?;
-            self.step((object.kind, &object.name), ("withdraw", "withdrawn"), &what)?;
+            self.step(object.kind, &object.name, StepAction::WithdrawSecret, &what)?;
         }
         Ok(())
     }
@@ -288,26 +323,31 @@ impl<'a> Work<'a> {
             let line = Zeroizing::new(format!("{}\n", once(&made, "token")?));
             file.finish(line.as_bytes()).map_err(failed)
         })?;
-        self.step((object.kind, &object.name), ("create", "created"), &into)
+        self.step(object.kind, &object.name, StepAction::Create, &into)
     }
 
     /// Records a step, and prints what was done or would be done.
     fn step(
         &mut self,
-        (kind, name): (Kind, &str),
-        (would, did): (&str, &str),
+        kind: ObjectKind,
+        name: &str,
+        action: StepAction,
         detail: &str,
     ) -> Result<(), Failure> {
+        let verb = action.as_verb();
         self.steps.push(json!({
-            "kind": kind.as_str(), "name": name, "action": would, "detail": detail,
+            "kind": kind.as_str(), "name": name, "action": verb, "detail": detail,
         }));
         if self.remote.json() || self.mode == Mode::Rehearse {
             return Ok(());
         }
-        let verb =
-            if self.mode == Mode::DryRun { format!("would {would}") } else { did.to_owned() };
+        let what = if self.mode == Mode::DryRun {
+            format!("would {verb}")
+        } else {
+            action.as_participle().to_owned()
+        };
         let detail = if detail.is_empty() { String::new() } else { format!(": {detail}") };
-        out::line(format_args!("{verb} {} {name}{detail}", kind.as_str()))
+        out::line(format_args!("{what} {} {name}{detail}", kind.as_str()))
     }
 
     fn send(&self, run: impl FnOnce(&Remote) -> Result<(), Failure>) -> Result<(), Failure> {
@@ -340,7 +380,7 @@ fn compare_token(declared: &Map<String, Value>, found: &Value) -> Result<(), Fai
 }
 
 /// The existing objects of a kind, without revoked tokens and the subscriptions of alert channels.
-fn existing(remote: &Remote, kind: Kind) -> Result<Vec<Value>, Failure> {
+fn existing(remote: &Remote, kind: ObjectKind) -> Result<Vec<Value>, Failure> {
     let mut found = noun::collect(remote, &list_path(kind), &Vec::new())?;
     // Those of alert channels belong to their channel.
     found
@@ -349,12 +389,12 @@ fn existing(remote: &Remote, kind: Kind) -> Result<Vec<Value>, Failure> {
 }
 
 /// The API path of a kind's list.
-fn list_path(kind: Kind) -> String {
+fn list_path(kind: ObjectKind) -> String {
     format!("/v1/{kind}s")
 }
 
-fn path(kind: Kind, name: &str) -> String {
-    format!("{}/{}", list_path(kind), plain(name))
+fn path(kind: ObjectKind, name: &str) -> String {
+    format!("{}/{}", list_path(kind), percent_encoded(name))
 }
 
 fn read_secret(at: &SecretAt) -> Result<Zeroizing<String>, Failure> {
@@ -398,25 +438,29 @@ fn fields(object: &Object) -> Result<Map<String, Value>, Failure> {
 
 fn normalized(object: &Object, name: &str, value: &Value) -> Result<Value, Failure> {
     let read = match (object.kind, name, value) {
-        (Kind::Provider, "scheme", Value::String(word)) => {
+        (ObjectKind::Provider, "scheme", Value::String(word)) => {
             reserialized::<SchemeSettings>(json!({ "kind": word }))
         }
-        (Kind::Provider, "scheme", other) => reserialized::<SchemeSettings>(other.clone()),
-        (Kind::Provider | Kind::Tenant, "pii", other) => {
+        (ObjectKind::Provider, "scheme", other) => reserialized::<SchemeSettings>(other.clone()),
+        (ObjectKind::Provider | ObjectKind::Tenant, "pii", other) => {
             return Pii::from_json(other)
                 .map(|pii| pii.to_json())
                 .map_err(|error| Failure::input(format!("{name}: {error}")));
         }
-        (Kind::Subscription, "policy", other) => reserialized::<Policy>(other.clone()),
-        (Kind::Subscription, "filter", other) => reserialized::<Vec<Condition>>(other.clone()),
-        (Kind::Subscription, "template", other) => reserialized::<TemplateText>(other.clone()),
-        (Kind::Source, "settings", other) => {
+        (ObjectKind::Subscription, "policy", other) => reserialized::<Policy>(other.clone()),
+        (ObjectKind::Subscription, "filter", other) => {
+            reserialized::<Vec<Condition>>(other.clone())
+        }
+        (ObjectKind::Subscription, "template", other) => {
+            reserialized::<TemplateText>(other.clone())
+        }
+        (ObjectKind::Source, "settings", other) => {
             let kind = object.fields.get("kind").and_then(Value::as_str).unwrap_or_default();
             return Settings::read(kind, other.clone())
                 .map(|settings| settings.to_json())
                 .map_err(|error| Failure::input(format!("{name}: {error}")));
         }
-        (Kind::Token, "expires_at", other) => reserialized::<Timestamp>(other.clone()),
+        (ObjectKind::Token, "expires_at", other) => reserialized::<Timestamp>(other.clone()),
         (_, _, other) => Ok(other.clone()),
     };
     read.map_err(|error| Failure::input(format!("{name}: {error}")))
@@ -467,14 +511,16 @@ const HEAD: &str =
 ";
 
 impl Export {
-    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        let remote = self.connect.open(shared)?;
+    pub(super) fn run(&self, global: &GlobalArgs) -> Result<(), Failure> {
+        let remote = self.connect.open(global)?;
         // Printed at the end, because a file that an error cut off would look complete.
         let mut toml = String::from(HEAD);
-        for kind in Kind::ALL {
+        for kind in ObjectKind::ALL {
             match export_kind(&remote, kind, &mut toml) {
                 // A token of a tenant cannot list tenants.
-                Err(failure) if kind == Kind::Tenant && failure.code == exit::NOT_PERMITTED => {
+                Err(failure)
+                    if kind == ObjectKind::Tenant && failure.code == exit::NOT_PERMITTED =>
+                {
                     toml.push_str(
                         "# Tenants are missing: they need an admin token of the tenant default.\n",
                     );
@@ -486,7 +532,7 @@ impl Export {
     }
 }
 
-fn export_kind(remote: &Remote, kind: Kind, toml: &mut String) -> Result<(), Failure> {
+fn export_kind(remote: &Remote, kind: ObjectKind, toml: &mut String) -> Result<(), Failure> {
     for item in existing(remote, kind)? {
         let mut lines = vec![format!("\n[[{}]]", kind.as_str())];
         for field in kind.fields() {
@@ -544,7 +590,7 @@ fn toml_of(value: &Value) -> String {
 mod tests {
     use super::*;
 
-    fn object(kind: Kind, fields: &Value) -> Object {
+    fn object(kind: ObjectKind, fields: &Value) -> Object {
         let fields = fields.as_object().unwrap().clone();
         Object { kind, name: "x".to_owned(), fields, secrets: Vec::new(), token_file: None }
     }
@@ -552,7 +598,7 @@ mod tests {
     #[test]
     fn a_value_that_is_written_otherwise_is_no_difference() {
         let declared =
-            object(Kind::Provider, &json!({ "scheme": "stripe", "tolerance_secs": 300 }));
+            object(ObjectKind::Provider, &json!({ "scheme": "stripe", "tolerance_secs": 300 }));
         let declared = fields(&declared).unwrap();
         let mut existing =
             json!({ "scheme": { "kind": "stripe" }, "tolerance_secs": 300, "id": 1 });
@@ -560,14 +606,15 @@ mod tests {
         existing["tolerance_secs"] = 60.into();
         let found = differences(&declared, &existing);
         assert_eq!(found[0].to_string(), "tolerance_secs 60 -> 300");
-        let token = object(Kind::Token, &json!({ "expires_at": "2027-01-01T01:00:00+01:00" }));
+        let token =
+            object(ObjectKind::Token, &json!({ "expires_at": "2027-01-01T01:00:00+01:00" }));
         let shown = json!({ "expires_at": "2027-01-01T00:00:00.000Z" });
         assert_eq!(differences(&fields(&token).unwrap(), &shown), []);
     }
 
     #[test]
     fn what_cannot_be_read_is_refused_with_its_name() {
-        let declared = object(Kind::Subscription, &json!({ "policy": { "stepps": [] } }));
+        let declared = object(ObjectKind::Subscription, &json!({ "policy": { "stepps": [] } }));
         let refusal = fields(&declared).unwrap_err().message;
         assert!(refusal.starts_with("policy: unknown field `stepps`"), "{refusal}");
     }

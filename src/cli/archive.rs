@@ -55,8 +55,8 @@ pub(super) const COMMANDS: Commands = Commands::new(
     &ARCHIVE,
     TABLE,
     &[
-        own("list", list),
-        own("run", run).more(DryRun::augment_args),
+        online("list", list),
+        online("run", run).more(DryRun::augment_args),
         offline("verify", verify).more(VerifyArgs::augment_args),
         offline("views", views).more(ViewsArgs::augment_args),
     ],
@@ -156,11 +156,12 @@ fn run(call: &Call<'_>, remote: &Remote) -> Done {
 
 fn views(call: &Call<'_>) -> Done {
     let ViewsArgs { since, until, audit_first } = call.flags()?;
-    let settings = call.shared.settings()?;
+    let settings = call.global.settings()?;
     input::check_open(settings.directory())?;
     // The SQL may be used from any directory.
     let directory = std::path::absolute(settings.directory()).map_err(Failure::failed)?;
-    let (database, archive) = (directory.join(DATABASE), Archive::of(&directory, DIRECTORY));
+    let database = directory.join(DATABASE);
+    let archive = Archive::of(&directory, DIRECTORY);
     if is_missing(&database) {
         let why = format!("there is no database {}", database.display());
         return Err(Failure::new(exit::NOT_FOUND, why));
@@ -184,11 +185,12 @@ fn views(call: &Call<'_>) -> Done {
 
 fn verify(call: &Call<'_>) -> Done {
     let VerifyArgs { month: only } = call.flags()?;
-    let settings = call.shared.settings()?;
+    let settings = call.global.settings()?;
     input::check_open(settings.directory())?;
     let all = Archive::of(settings.directory(), DIRECTORY).months().map_err(Failure::failed)?;
     let wanted = |month: &&Month| only.as_ref().is_none_or(|only| only == *month);
-    let (mut found, mut is_valid) = (Vec::new(), true);
+    let mut found = Vec::new();
+    let mut is_valid = true;
     for month in all.iter().rev().filter(wanted) {
         let (rows, faults) = verify_month(&settings, month)
             .unwrap_or_else(|error| ("unreadable".to_owned(), vec![error.to_string()]));
@@ -213,9 +215,10 @@ fn verify(call: &Call<'_>) -> Done {
 
 /// The rows of a month and how it is to its last copy; and what is wrong with it.
 fn verify_month(settings: &Settings, month: &Month) -> BackupResult<(String, Vec<String>)> {
-    let (data, backups) = (settings.directory(), settings.backup_directory());
-    let (file, database) =
-        (read_only(&Archive::of(data, DIRECTORY).path(month))?, read_only(&data.join(DATABASE))?);
+    let data = settings.directory();
+    let backups = settings.backup_directory();
+    let file = read_only(&Archive::of(data, DIRECTORY).path(month))?;
+    let database = read_only(&data.join(DATABASE))?;
     let mut faults = check::faults(&file.tx(), &database.tx())?;
     let mut said = check::count(&file.tx())?;
     drop(file);
@@ -224,8 +227,8 @@ fn verify_month(settings: &Settings, month: &Month) -> BackupResult<(String, Vec
     if let Some(last) = kept.find(|backup| backup.manifest.months.is_some()) {
         let mut copies = last.manifest.months.iter().flatten();
         let copy = copies.find(|copy| copy.of == Beside::Archive && copy.month == *month);
-        let (name, how) =
-            (&last.manifest.file, copy.map(|copy| months::compare(data, &backups, copy)));
+        let name = &last.manifest.file;
+        let how = copy.map(|copy| months::compare(data, &backups, copy));
         match how.transpose()? {
             None => said.push(format!("not in {name}")),
             Some(Compared::Same) => said.push(format!("as in {name}")),

@@ -123,10 +123,10 @@ fn time(text: &str) -> Result<Timestamp, String> {
 }
 
 /// Opens what is named, or else all in the data directory.
-fn open(shared: &Shared, named: Option<&Path>) -> Result<Trail, Failure> {
+fn open(global: &GlobalArgs, named: Option<&Path>) -> Result<Trail, Failure> {
     let path = match named {
         Some(path) => path.to_owned(),
-        None => shared.settings()?.database.directory.join(DATABASE),
+        None => global.settings()?.database.directory.join(DATABASE),
     };
     if is_missing(&path) {
         return Err(Failure::new(exit::NOT_FOUND, format!("{}: no such file", path.display())));
@@ -141,7 +141,7 @@ fn open(shared: &Shared, named: Option<&Path>) -> Result<Trail, Failure> {
 
 fn export(call: &Call<'_>) -> Done {
     let ExportArgs { file, after, since, until, out } = call.flags()?;
-    let trail = open(call.shared, file.as_deref())?;
+    let trail = open(call.global, file.as_deref())?;
     let span = [since, until];
     if out.is_some() && !trail.verify(&[]).map_err(Failure::failed)?.breaks.is_empty() {
         return Err(Failure::failed("the chain is broken and is not signed: oncebox audit verify"));
@@ -165,7 +165,8 @@ fn print_rows(
 ) -> Done {
     let header = |start| ExportLine::Header(ExportHeader { form: FORMAT.to_owned(), start });
     // A row may have a time that is before, or far after, those beside it.
-    let (mut first, mut end) = (None, None);
+    let mut first = None;
+    let mut end = None;
     if after.is_some() || since.is_some() || until.is_some() {
         trail.walk(|_, row| {
             let at = Timestamp::from_ms(row.at);
@@ -180,7 +181,9 @@ fn print_rows(
     } else {
         first = Some(i64::MIN);
     }
-    let (mut last, mut begun, mut has_ended) = (trail.start(), None, false);
+    let mut last = trail.start();
+    let mut begun = None;
+    let mut has_ended = false;
     let head = trail.walk(|_, row| {
         let here = row.head();
         let is_wanted = row.seq > last.seq && first.is_some_and(|first| row.seq >= first);
@@ -204,7 +207,7 @@ fn print_rows(
 
 /// Writes an export, its signature, and the public key with which anybody checks it.
 fn write_signed(call: &Call<'_>, path: &Path, rows: &[u8]) -> Done {
-    let seed = master_key::audit_key(&call.shared.settings()?).map_err(Failure::failed)?;
+    let seed = master_key::audit_key(&call.global.settings()?).map_err(Failure::failed)?;
     let none = "the database has no key for signatures yet: start the service once";
     let seed = seed.ok_or_else(|| Failure::failed(none))?;
     let pair = Ed25519KeyPair::from_seed_unchecked(seed.expose()).map_err(Failure::failed)?;
@@ -232,7 +235,7 @@ fn verify(call: &Call<'_>) -> Done {
     let VerifyArgs { file, export, noted } = call.flags()?;
     let report = match export {
         Some(path) => verify_export(&path, &noted)?,
-        None => open(call.shared, file.as_deref())?.verify(&noted)?,
+        None => open(call.global, file.as_deref())?.verify(&noted)?,
     };
     print(&report, call.connect.json())
 }
@@ -240,7 +243,8 @@ fn verify(call: &Call<'_>) -> Done {
 fn verify_export(path: &Path, noted: &[Head]) -> Result<Report, Failure> {
     let wrong = |what: String| Failure::input(format!("{}: {what}", path.display()));
     let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
-    let (mut verifier, mut head) = (None, None);
+    let mut verifier = None;
+    let mut head = None;
     for (n, text) in (1_u64..).zip(BufReader::new(file).lines()) {
         let text = text.map_err(|error| wrong(error.to_string()))?;
         let line = serde_json::from_str(&text)
@@ -272,7 +276,8 @@ fn print(report: &Report, as_json: bool) -> Result<(), Failure> {
     let Report { rows, start, end, breaks } = report;
     let breaks: Vec<String> = breaks.iter().map(ToString::to_string).collect();
     if as_json {
-        let (start, end) = (start.to_string(), end.to_string());
+        let start = start.to_string();
+        let end = end.to_string();
         let ok = breaks.is_empty();
         out::json(
             &json!({ "ok": ok, "rows": rows, "start": start, "head": end, "breaks": breaks }),

@@ -19,7 +19,7 @@ use crate::backup::store::{Facts, Progress};
 use crate::backup::{Bytes, Error};
 use crate::base::clock::Clock;
 use crate::base::faults::Faults;
-use crate::cli::noun::Listing;
+use crate::cli::noun::{Listing, LocalRows};
 use crate::cli::prelude::*;
 use crate::store::error::Error as StoreError;
 use crate::sys::files::directory_of;
@@ -103,17 +103,17 @@ pub(super) fn failure(error: Error) -> Failure {
 }
 
 impl Backup {
-    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> Result<(), Failure> {
         match (&self.verb, &self.dest) {
             (Some(Verb::Verify { files }), _) => verify(files),
             (Some(Verb::List { directory, listing }), _) => self.list(directory, listing),
-            (None, Some(dest)) => self.take(shared, dest),
+            (None, Some(dest)) => self.take(global, dest),
             (None, None) => Err(Failure::usage("give a destination, or verify, or list")),
         }
     }
 
-    fn take(&self, shared: &Shared, dest: &Path) -> Result<(), Failure> {
-        let settings = shared.settings()?;
+    fn take(&self, global: &GlobalArgs, dest: &Path) -> Result<(), Failure> {
+        let settings = global.settings()?;
         let now = Clock::machine().wall();
         let to = online::destination(dest, now);
         let database = settings.directory().join(DATABASE);
@@ -140,7 +140,8 @@ impl Backup {
         if self.format.json {
             return out::json(&shown(&manifest)?);
         }
-        let (size, key) = (Bytes(manifest.bytes), manifest.facts.master_key_id.as_deref());
+        let size = Bytes(manifest.bytes);
+        let key = manifest.facts.master_key_id.as_deref();
         out::line(format_args!("{}: {size}, read back and verified", plan.to.display()))?;
         let months = months_of(&manifest.months.unwrap_or_default());
         out::line(format_args!("months of archive and audit: {months}"))?;
@@ -155,8 +156,9 @@ impl Backup {
         let kept = retention::list(directory).map_err(failure)?;
         let rows = kept.iter().map(|BackupFile { manifest, .. }| shown(manifest));
         let rows = rows.collect::<Result<Vec<_>, _>>()?;
+        let rows = LocalRows { rows, id_field: "file", time_field: "created_at" };
         let what = format!("backups in {}", directory.display());
-        listing.print(COLUMNS, &what, rows, ("file", "created_at"), self.format.json)
+        listing.print(COLUMNS, &what, rows, self.format.json)
     }
 }
 
@@ -194,7 +196,8 @@ fn verify(files: &[PathBuf]) -> Result<(), Failure> {
     if named.is_empty() {
         return Err(Failure::new(exit::NOT_FOUND, "no backup found"));
     }
-    let (mut first, mut read) = (None, BTreeSet::new());
+    let mut first = None;
+    let mut read = BTreeSet::new();
     for file in &named {
         let verify = || Ok(online::verify_next(file, &mut read));
         match user::in_directory(directory_of(file), verify) {

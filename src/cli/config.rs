@@ -41,11 +41,11 @@ const COLUMNS: Cells =
     Cells { text: "KEY 0 key; VALUE 0 value; FROM 0 from", by: &[("value", value)] };
 
 impl Config {
-    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> Result<(), Failure> {
         match &self.verb {
-            Verb::Show(Format { json }) => show(&shared.sources().load()?, *json),
+            Verb::Show(Format { json }) => show(&global.sources().load()?, *json),
             Verb::Check { file } => {
-                let mut sources = shared.sources();
+                let mut sources = global.sources();
                 sources.file = file.clone().or(sources.file);
                 let loaded = sources.load()?;
                 if let Some(path) = &loaded.settings.delivery.ca_file {

@@ -53,7 +53,7 @@ pub(super) struct Conformance {
 }
 
 impl Conformance {
-    pub(super) fn run(&self, _shared: &Shared) -> Result<(), Failure> {
+    pub(super) fn run(&self, _global: &GlobalArgs) -> Result<(), Failure> {
         let Self { events, seed, count, newer, kafka, timeout, format, command } = self;
         let draw = SystemDraw::new();
         let seed = seed.unwrap_or_else(|| u32::try_from(draw.below(10_000)).unwrap_or(0));

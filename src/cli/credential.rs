@@ -53,9 +53,9 @@ pub(super) const COMMANDS: Commands = Commands::new(
     &CREDENTIALS,
     TABLE,
     &[
-        own("set", set).more(SecretAt::augment_args),
-        own("rotate", rotate).more(SecretAt::augment_args),
-        own("reveal", reveal),
+        online("set", set).more(SecretAt::augment_args),
+        online("rotate", rotate).more(SecretAt::augment_args),
+        online("reveal", reveal),
     ],
 );
 
@@ -81,7 +81,8 @@ fn valid_until(one: &Value) -> String {
 
 /// The body, with the secret that the flags name.
 fn with_secret(call: &Call<'_>) -> Result<Value, Failure> {
-    let (mut body, secret) = (call.body()?, call.flags::<SecretAt>()?.read()?);
+    let mut body = call.body()?;
+    let secret = call.flags::<SecretAt>()?.read()?;
     body.extend(secret.map(|secret| ("secret".to_owned(), secret.as_str().into())));
     Ok(Value::Object(body))
 }

@@ -60,10 +60,10 @@ pub(super) const DELIVERY: Commands = Commands::new(
     &[
         answered("show", show),
         answered("request", request),
-        own("attempts", |call, remote| call.list(remote, &ATTEMPTS, call.query())),
-        own("retry|park|release|skip|move-to-end|cancel", each),
+        online("attempts", |call, remote| call.list(remote, &ATTEMPTS, call.query())),
+        online("retry|park|release|skip|move-to-end|cancel", each),
         answered("edit-and-resend", edit_and_resend),
-        own("confirm", confirm),
+        online("confirm", confirm),
     ],
 );
 
@@ -96,9 +96,9 @@ pub(super) const DEAD_LETTER: Commands = Commands::new(
     &[
         answered("show", show),
         answered("summary", summary),
-        own("replay", |call, remote| job::start(call, remote, job::again("dead letters")))
+        online("replay", |call, remote| job::start(call, remote, job::again("dead letters")))
             .more(Pace::augment_args),
-        own("discard", |call, remote| {
+        online("discard", |call, remote| {
             let question = ["This discards", "for good"];
             job::start(
                 call,
@@ -138,11 +138,10 @@ pub(super) const IN_DOUBT: Commands = Commands::new(
     IN_DOUBT_TABLE,
     &[
         answered("show|end", |_, _, in_doubt| RESTORED.fields(in_doubt)),
-        own("list", list_doubts),
-        own("release", |call, remote| settle(call, remote, "release", ("Release", "released")))
+        online("list", list_doubts),
+        online("release", |call, remote| settle(call, remote, InDoubtAction::Release))
             .more(of_doubt),
-        own("settle", |call, remote| settle(call, remote, "skip", ("Settle", "settled")))
-            .more(of_doubt),
+        online("settle", |call, remote| settle(call, remote, InDoubtAction::Settle)).more(of_doubt),
     ],
 );
 
@@ -228,7 +227,8 @@ fn request(_call: &Call<'_>, _remote: &Remote, found: &Value) -> Done {
 }
 
 fn edit_and_resend(call: &Call<'_>, _remote: &Remote, made: &Value) -> Done {
-    let (id, [new, event]) = (call.text("id"), ["id", "event_id"].map(|field| text(made, field)));
+    let id = call.text("id");
+    let [new, event] = ["id", "event_id"].map(|field| text(made, field));
     out::line(format_args!("{id} is skipped; {new} of event {event} is sent in its place"))
 }
 
@@ -266,7 +266,8 @@ fn for_each(ids: &[String], remote: &Remote, act: impl Fn(&str) -> Result<Value,
 fn print_state(remote: &Remote, delivery: &Value) -> Result<(), Failure> {
     let due = instant(delivery, "due_at");
     let when = if due.is_empty() { due } else { format!(", due {due} UTC") };
-    let (id, state) = (text(delivery, "id"), text(delivery, "state"));
+    let id = text(delivery, "id");
+    let state = text(delivery, "state");
     remote.answer(delivery, format_args!("{id} is {state}{when}"))
 }
 
@@ -288,32 +289,68 @@ fn list_doubts(call: &Call<'_>, remote: &Remote) -> Done {
     call.list(remote, call.noun, query)
 }
 
+/// Decision of a person about deliveries in doubt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum InDoubtAction {
+    Release,
+    Settle,
+}
+
+impl InDoubtAction {
+    /// The last part of the path of a delivery's route.
+    const fn route(self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Settle => "skip",
+        }
+    }
+
+    /// The verb of the question to the person.
+    const fn as_verb(self) -> &'static str {
+        match self {
+            Self::Release => "Release",
+            Self::Settle => "Settle",
+        }
+    }
+
+    /// The participle for deliveries that are done.
+    const fn as_participle(self) -> &'static str {
+        match self {
+            Self::Release => "released",
+            Self::Settle => "settled",
+        }
+    }
+}
+
 /// Releases or settles deliveries in doubt: those with the given ids, or all that match.
-fn settle(call: &Call<'_>, remote: &Remote, action: &str, (verb, done): (&str, &str)) -> Done {
-    let (ids, mut body) = (call.texts("ids"), call.body()?);
-    let (dry_run, confirm): (DryRun, Confirm) = (call.flags()?, call.flags()?);
+fn settle(call: &Call<'_>, remote: &Remote, action: InDoubtAction) -> Done {
+    let ids = call.texts("ids");
+    let mut body = call.body()?;
+    let dry_run: DryRun = call.flags()?;
+    let confirm: Confirm = call.flags()?;
     if ids.is_empty() && !call.is("all") && body.is_empty() {
         let why = "say which: ids, --all, --subscription, --event-type, --since or --until";
         return Err(Failure::usage(why));
     }
     if !ids.is_empty() && dry_run.dry_run {
-        return report(remote, ids.len(), dry_run, done);
+        return report(remote, ids.len(), dry_run, action.as_participle());
     }
-    if !dry_run.dry_run && (ids.is_empty() || action == "skip") {
+    if !dry_run.dry_run && (ids.is_empty() || action == InDoubtAction::Settle) {
         let all = || "all deliveries in doubt that match".to_owned();
         let which = if ids.is_empty() { all() } else { ids.join(", ") };
-        confirm.ask(format_args!("{verb} {which}"))?;
+        confirm.ask(format_args!("{} {which}", action.as_verb()))?;
     }
     if !ids.is_empty() {
         // The route also ends or releases deliveries in other states, which nobody asked for here.
         for id in &ids {
             let state = text(&remote.get(&DELIVERIES.at(id))?, "state");
             if state != "in_doubt" {
+                let done = action.as_participle();
                 let why = format!("{id} is {state}, not in doubt; nothing was {done}");
                 return Err(Failure::new(exit::CONFLICT, why));
             }
         }
-        let path = |id: &str| format!("{}/{action}", DELIVERIES.at(id));
+        let path = |id: &str| format!("{}/{}", DELIVERIES.at(id), action.route());
         return for_each(&ids, remote, |id| remote.post(&path(id), None));
     }
     body.entry("filter").or_insert_with(|| json!({}));
@@ -323,7 +360,7 @@ fn settle(call: &Call<'_>, remote: &Remote, action: &str, (verb, done): (&str, &
         let moved = call.send(remote, body.clone())?;
         count += moved.get("count").and_then(Value::as_u64).unwrap_or(0);
         if moved.get("more").and_then(Value::as_bool) != Some(true) {
-            return report(remote, count, dry_run, done);
+            return report(remote, count, dry_run, action.as_participle());
         }
     }
 }

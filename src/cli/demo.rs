@@ -62,7 +62,7 @@ enum Break {
 }
 
 impl Demo {
-    pub(super) fn run(&self, _shared: &Shared) -> Result<(), Failure> {
+    pub(super) fn run(&self, _global: &GlobalArgs) -> Result<(), Failure> {
         let Self { way, invoices, seed, keep, report, broken } = self;
         let Way { chain, kafka, databases } = way;
         if *databases {
@@ -80,10 +80,15 @@ impl Demo {
             Some(Break::Guard) => Broken::Guard,
             Some(Break::Effect) => Broken::Effect,
         };
-        let (seed, keep, report) = (*seed, *keep, report.clone());
-        let invoices = invoices.unwrap_or(usual);
-        demo::run(Options { topology, invoices, seed, keep, report, broken })
-            .map_err(Failure::failed)
+        let options = Options {
+            topology,
+            invoices: invoices.unwrap_or(usual),
+            seed: *seed,
+            keep: *keep,
+            report: report.clone(),
+            broken,
+        };
+        demo::run(options).map_err(Failure::failed)
     }
 }
 
@@ -110,7 +115,7 @@ enum Side {
 }
 
 impl DemoPart {
-    pub(super) fn run(&self, _shared: &Shared) -> Result<(), Failure> {
+    pub(super) fn run(&self, _global: &GlobalArgs) -> Result<(), Failure> {
         let part = match self.side {
             Side::Finance => demo::finance::run,
             Side::Logistics => demo::logistics::run,

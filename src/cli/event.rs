@@ -86,13 +86,13 @@ pub(super) const EVENT: Commands = Commands::new(
     &EVENTS,
     EVENT_TABLE,
     &[
-        own("show", timeline::show),
-        own("process", |call, remote| process::show(remote, &call.text("id"))),
-        own("fix", fix),
-        own("replay", replay).more(Pace::augment_args),
-        own("expunge", |call, remote| job::start(call, remote, job::expunged("events")))
+        online("show", timeline::show),
+        online("process", |call, remote| process::show(remote, &call.text("id"))),
+        online("fix", fix),
+        online("replay", replay).more(Pace::augment_args),
+        online("expunge", |call, remote| job::start(call, remote, job::expunged("events")))
             .more(Pace::augment_args),
-        own("cancel|discard", change),
+        online("cancel|discard", change),
     ],
 );
 
@@ -138,9 +138,9 @@ pub(super) const WEBHOOK: Commands = Commands::new(
     &WEBHOOKS,
     WEBHOOK_TABLE,
     &[
-        own("show", timeline::show),
-        own("replay", replay_webhooks).more(Pace::augment_args),
-        own("expunge", |call, remote| job::start(call, remote, job::expunged("webhook events")))
+        online("show", timeline::show),
+        online("replay", replay_webhooks).more(Pace::augment_args),
+        online("expunge", |call, remote| job::start(call, remote, job::expunged("webhook events")))
             .more(Pace::augment_args),
     ],
 )
@@ -181,7 +181,7 @@ event-type  Event types: what events look like, and schemas to check them with
 ";
 
 pub(super) const EVENT_TYPE: Commands =
-    Commands::new(&EVENT_TYPES, TYPE_TABLE, &[own("infer", infer)]);
+    Commands::new(&EVENT_TYPES, TYPE_TABLE, &[online("infer", infer)]);
 
 const EVENT_TYPES: Noun =
     Noun::new("/v1/event-types", "Event type", "event types", TYPE_TABLE).time("created_at");
@@ -214,13 +214,13 @@ fn print(call: &Call<'_>, remote: &Remote, event: Result<Value, Failure>) -> Don
 }
 
 fn set(field: &str) -> Result<(String, Value), Failure> {
-    let pair = field.split_once('=');
-    let value: Option<Value> = pair.and_then(|(_, value)| serde_json::from_str(value).ok());
-    let (Some((name, _)), Some(value)) = (pair, value) else {
-        return Err(Failure::input(format!(
+    let malformed = || {
+        Failure::input(format!(
             "--set {field}: give a field and its value as JSON, such as aggregate_id='\"4711\"' or custom_data=null"
-        )));
+        ))
     };
+    let (name, value) = field.split_once('=').ok_or_else(malformed)?;
+    let value: Value = serde_json::from_str(value).map_err(|_why| malformed())?;
     if matches!(name, "occurred_at" | "not_before") && value.is_number() {
         return Err(Failure::input(format!(
             "--set {field}: here a time is a text, such as {name}='\"2026-01-31T12:00:00Z\"'"
@@ -239,7 +239,8 @@ fn replay_webhooks(call: &Call<'_>, remote: &Remote) -> Done {
 
 fn infer(call: &Call<'_>, remote: &Remote) -> Done {
     let proposal = call.send(remote, Map::new())?;
-    let (events, schema) = (proposal.get("events"), proposal.get("schema"));
+    let events = proposal.get("events");
+    let schema = proposal.get("schema");
     let name = call.text("name");
     if events == Some(&json!(0)) {
         return Err(Failure::input(format!("no stored event of the type {name} can be used")));

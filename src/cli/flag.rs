@@ -31,7 +31,7 @@ pub(super) const UNTIL: &str = "Only rows before this time";
 pub(super) struct Field {
     pub(super) name: String,
     pub(super) part: Part,
-    kind: Kind,
+    kind: FlagKind,
     about: String,
     required: bool,
 }
@@ -45,7 +45,7 @@ pub(super) enum Part {
 }
 
 /// What a field may be.
-enum Kind {
+enum FlagKind {
     Switch,
     Number(u64, u64),
     Words(Vec<String>),
@@ -66,8 +66,9 @@ pub(super) fn fields(route: &Route) -> Vec<Field> {
     for param in route.doc.params.iter().filter(|param| param.place != Place::Header) {
         let is_path = param.place == Place::Path;
         let part = if is_path { Part::Path } else { Part::Query };
-        let kind = Kind::of((param.describe)(&mut schemas).as_value());
-        let (name, about) = (param.name.to_owned(), plain(param.about));
+        let kind = FlagKind::of((param.describe)(&mut schemas).as_value());
+        let name = param.name.to_owned();
+        let about = help_text(param.about);
         all.push(Field { name, part, kind, about, required: is_path });
     }
     if let Some(Body::Json { describe, .. }) = route.doc.body {
@@ -88,18 +89,20 @@ fn add_members(within: &str, schema: &Value, all: &mut Vec<Field>) {
     };
     let members = forms.iter().filter_map(|form| form.get("properties")?.as_object()).flatten();
     for (member, schema) in members {
-        let (name, kind) = (format!("{within}{member}"), Kind::of(schema));
+        let name = format!("{within}{member}");
+        let kind = FlagKind::of(schema);
         if let Some(known) = all.iter_mut().find(|field| field.name == name) {
             // Each form of the object has its own word.
-            if let (Kind::Words(words), Kind::Words(more)) = (&mut known.kind, kind) {
+            if let (FlagKind::Words(words), FlagKind::Words(more)) = (&mut known.kind, kind) {
                 words.extend(more);
             }
             continue;
         }
-        if matches!(kind, Kind::Other) && within.is_empty() {
+        if matches!(kind, FlagKind::Other) && within.is_empty() {
             add_members(&format!("{name}."), schema, all);
         }
-        let about = plain(schema.get("description").and_then(Value::as_str).unwrap_or_default());
+        let about =
+            help_text(schema.get("description").and_then(Value::as_str).unwrap_or_default());
         all.push(Field { name, part: Part::Body, kind, about, required: is_required(member) });
     }
 }
@@ -113,11 +116,11 @@ fn forms(schema: &Value) -> Vec<&Value> {
 }
 
 /// A description of the API as a help text.
-fn plain(about: &str) -> String {
+fn help_text(about: &str) -> String {
     about.replace('\n', " ").replace('`', "").trim_end_matches('.').to_owned()
 }
 
-impl Kind {
+impl FlagKind {
     fn of(schema: &Value) -> Self {
         let forms = forms(schema);
         let [schema] = forms.as_slice() else { return Self::Other };
@@ -207,7 +210,7 @@ impl Kind {
 
 /// A line of a noun's table.
 #[derive(Default)]
-struct Line<'a> {
+struct FlagLine<'a> {
     first: &'a str,
     flags: Vec<&'a str>,
     placeholder: &'a str,
@@ -218,7 +221,7 @@ struct Line<'a> {
     help: &'a str,
 }
 
-impl<'a> Line<'a> {
+impl<'a> FlagLine<'a> {
     fn read(line: &'a str) -> Self {
         let (head, help) = line.split_once("  ").unwrap_or((line, ""));
         let mut words = head.split(' ');
@@ -262,29 +265,30 @@ impl<'a> Line<'a> {
         }
         arg = arg.conflicts_with_all(self.not.iter().map(|other| (*other).to_owned()));
         arg = self.needs.iter().fold(arg, |arg, other| arg.requires((*other).to_owned()));
-        let given = Kind::Words(self.of.iter().map(|word| (*word).to_owned()).collect());
+        let given = FlagKind::Words(self.of.iter().map(|word| (*word).to_owned()).collect());
         let kind = if self.of.is_empty() {
-            field.map_or(&Kind::Text, |field| &field.kind)
+            field.map_or(&FlagKind::Text, |field| &field.kind)
         } else {
             &given
         };
         let is_many =
-            matches!(kind, Kind::Many(_) | Kind::Map) || self.placeholder.ends_with("...");
+            matches!(kind, FlagKind::Many(_) | FlagKind::Map) || self.placeholder.ends_with("...");
         arg = arg.help(self.help(field, last, is_many && !is_argument));
         let placeholder = self.placeholder.trim_end_matches("...");
-        let is_switch = matches!(kind, Kind::Switch) || (field.is_none() && !is_argument);
+        let is_switch = matches!(kind, FlagKind::Switch) || (field.is_none() && !is_argument);
         if is_switch && placeholder.is_empty() {
             return arg.action(ArgAction::SetTrue);
         }
         let shown = if placeholder.is_empty() { kind.placeholder() } else { placeholder };
         // The service checks the words of filters: it may know more of them than this program.
         let is_open = self.of.is_empty() && field.is_some_and(Field::is_filter);
-        let kind = if is_open && matches!(kind, Kind::Words(_)) { &Kind::Text } else { kind };
+        let kind =
+            if is_open && matches!(kind, FlagKind::Words(_)) { &FlagKind::Text } else { kind };
         arg = arg.value_parser(kind.parser(shown, name)).ignore_case(true);
         if is_argument && is_many {
             arg = arg.num_args(1..);
         }
-        if matches!(kind, Kind::Switch) {
+        if matches!(kind, FlagKind::Switch) {
             arg = arg.num_args(0..=1).default_missing_value("true");
         }
         if shown == "SPANS" {
@@ -299,7 +303,7 @@ impl<'a> Line<'a> {
         match field {
             _ if last == "since" => SINCE.to_owned(),
             _ if last == "until" => UNTIL.to_owned(),
-            Some(Field { about, kind: Kind::Words(words), .. })
+            Some(Field { about, kind: FlagKind::Words(words), .. })
                 if self.help.is_empty() && field.is_some_and(Field::is_filter) =>
             {
                 format!("{about}: {}", words.join(", "))
@@ -314,11 +318,12 @@ impl<'a> Line<'a> {
 
 /// The arguments and flags of an operation: of the path, then as the lines of the table say, then of all other fields.
 pub(super) fn args(fields: &[Field], table: &[&'static str], is_list: bool) -> Vec<Arg> {
-    let lines: Vec<Line<'static>> = table.iter().map(|line| Line::read(line)).collect();
+    let lines: Vec<FlagLine<'static>> = table.iter().map(|line| FlagLine::read(line)).collect();
     let is_free = |field: &&Field| lines.iter().all(|line| line.name() != field.name);
-    let (mut heading, mut args) = (None, Vec::new());
+    let mut heading = None;
+    let mut args = Vec::new();
     for field in fields.iter().filter(|field| field.part == Part::Path).filter(is_free) {
-        args.push(Line::read(&field.name).arg(Some(field)));
+        args.push(FlagLine::read(&field.name).arg(Some(field)));
     }
     for line in &lines {
         if let Some(title) = line.first.strip_suffix(':') {
@@ -328,9 +333,9 @@ pub(super) fn args(fields: &[Field], table: &[&'static str], is_list: bool) -> V
                 field.name.strip_prefix(object).is_some_and(|rest| rest.starts_with('.'))
             });
             args.extend(
-                inner
-                    .filter(is_free)
-                    .map(|field| Line::read(&field.name).arg(Some(field)).help_heading(heading)),
+                inner.filter(is_free).map(|field| {
+                    FlagLine::read(&field.name).arg(Some(field)).help_heading(heading)
+                }),
             );
         } else if !line.first.starts_with('!') {
             let field = fields.iter().find(|field| field.name == line.name());
@@ -343,17 +348,19 @@ pub(super) fn args(fields: &[Field], table: &[&'static str], is_list: bool) -> V
         let name = field.name.as_str();
         let is_of_list = is_list && field.part == Part::Query && OF_LISTS.contains(&name);
         let has_flag = !is_of_list && !name.contains('.') && !NO_FLAGS.contains(&name);
-        has_flag && field.part != Part::Path && !matches!(field.kind, Kind::Other | Kind::Map)
+        has_flag
+            && field.part != Part::Path
+            && !matches!(field.kind, FlagKind::Other | FlagKind::Map)
     };
     let is_open = lines.iter().all(|line| line.first != "!*");
     let rest = fields.iter().filter(|_| is_open).filter(is_simple).filter(is_free);
-    args.extend(rest.map(|field| Line::read(&field.name).arg(Some(field))));
+    args.extend(rest.map(|field| FlagLine::read(&field.name).arg(Some(field))));
     args
 }
 
 /// The placeholder that a table gives to a field.
 pub(super) fn placeholder(table: &[&'static str], field: &str) -> &'static str {
-    let lines = table.iter().map(|line| Line::read(line));
+    let lines = table.iter().map(|line| FlagLine::read(line));
     lines
         .filter(|line| line.name() == field)
         .map(|line| line.placeholder)
@@ -386,8 +393,8 @@ impl Field {
         let mut values = values(given, &self.name);
         match self.kind {
             _ if values.is_empty() => None,
-            Kind::Many(_) => Some(Value::Array(values)),
-            Kind::Map => {
+            FlagKind::Many(_) => Some(Value::Array(values)),
+            FlagKind::Map => {
                 let members = values.into_iter().filter_map(|value| match value {
                     Value::Object(member) => Some(member),
                     _ => None,
@@ -402,7 +409,7 @@ impl Field {
 /// Whether a line of a table says something of these fields, or of none.
 #[cfg(test)]
 pub(super) fn is_about(line: &'static str, fields: &[Field]) -> bool {
-    let line = Line::read(line);
+    let line = FlagLine::read(line);
     let object = line.name().strip_suffix('*');
     let is_known = |field: &Field| {
         field.name == line.name() || object.is_some_and(|object| field.name.starts_with(object))

@@ -86,13 +86,13 @@ pub(super) struct Manual {
 
 impl OpenApi {
     #[expect(clippy::unused_self, reason = "every command is run alike")]
-    pub(super) fn run(&self, _shared: &Shared) -> Result<(), Failure> {
+    pub(super) fn run(&self, _global: &GlobalArgs) -> Result<(), Failure> {
         out::line(format_args!("{:#}", openapi::document()))
     }
 }
 
 impl Completions {
-    pub(super) fn run(&self, _shared: &Shared) -> Result<(), Failure> {
+    pub(super) fn run(&self, _global: &GlobalArgs) -> Result<(), Failure> {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut super::whole_command(), "oncebox", &mut script);
         out::bytes(&script)
@@ -100,7 +100,7 @@ impl Completions {
 }
 
 impl Manual {
-    pub(super) fn run(&self, _shared: &Shared) -> Result<(), Failure> {
+    pub(super) fn run(&self, _global: &GlobalArgs) -> Result<(), Failure> {
         let shown = self.directory.display();
         let failed = |error: std::io::Error| Failure::failed(format!("{shown}: {error}"));
         std::fs::create_dir_all(&self.directory).map_err(failed)?;

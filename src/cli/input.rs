@@ -102,7 +102,8 @@ fn judge_unit(shown: &str) -> Option<String> {
         let value = shown.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
         value.unwrap_or_default()
     };
-    let (active, text) = (field("ActiveState"), field("StatusText"));
+    let active = field("ActiveState");
+    let text = field("StatusText");
     let stands = match (active, field("SubState")) {
         ("activating", "auto-restart") | ("inactive" | "failed", _) => true,
         ("activating", _) => text.starts_with("Not started"),

@@ -34,7 +34,7 @@ job  What the service does to many at once: how far it is, and stopping it
     ? Cancel the job {id}
 ";
 
-pub(super) const COMMANDS: Commands = Commands::new(&JOBS, TABLE, &[own("show", show)]);
+pub(super) const COMMANDS: Commands = Commands::new(&JOBS, TABLE, &[online("show", show)]);
 
 const JOBS: Noun = Noun::new("/v1/jobs", "Job", "jobs", TABLE)
     .time("created_at")
@@ -180,7 +180,8 @@ fn advice(id: &str) -> String {
 
 /// Watches a job to its end. A signal ends the watching, not the job.
 fn follow(remote: &Remote, job: &Value) -> Result<(), Failure> {
-    let (id, stopped) = (text(job, "id"), stop_flag().map_err(Failure::failed)?);
+    let id = text(job, "id");
+    let stopped = stop_flag().map_err(Failure::failed)?;
     let mut watch = Watch::new()?;
     let mut job = job.clone();
     while text(&job, "state") == "running" {
@@ -239,8 +240,8 @@ impl Watch {
     /// Shows how far it is, and waits a moment.
     fn show(&mut self, job: &Value) {
         let now = self.clock.monotonic();
-        let (all, passed) =
-            (number(job, "matched"), number(job, "done").saturating_add(number(job, "skipped")));
+        let all = number(job, "matched");
+        let passed = number(job, "done").saturating_add(number(job, "skipped"));
         let (began, before) = *self.began.get_or_insert((now, passed));
         let millis = now.saturating_sub(began).as_millis().max(1);
         let each_second = u128::from(passed.saturating_sub(before)).saturating_mul(1000) / millis;

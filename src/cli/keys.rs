@@ -39,7 +39,7 @@ pub(super) const COMMANDS: Commands = Commands::new(
         offline("list", list_keys),
         offline("rotate", rotate),
         offline("abandon", abandon),
-        offline("bind", |call| bind(&call.shared.settings()?, call.is("none"))),
+        offline("bind", |call| bind(&call.global.settings()?, call.is("none"))),
         offline("new", |call| new(call.text("file").as_ref())),
     ],
 );
@@ -57,15 +57,16 @@ fn database(settings: &Settings) -> Result<PathBuf, Failure> {
 }
 
 fn rotate(call: &Call<'_>) -> Done {
-    let (draw, connect) = (Arc::new(SystemDraw::new()), call.connect);
-    let settings = call.shared.settings()?;
+    let draw = Arc::new(SystemDraw::new());
+    let connect = call.connect;
+    let settings = call.global.settings()?;
     database(&settings)?;
     let done = match master_key::rotate_offline(&settings, &Clock::machine(), draw) {
         Ok(Rotated { from, to, secrets }) => {
             json!({ "from": from, "to": to, "secrets": secrets })
         }
         Err(Error::Directory(DirectoryError::Locked { .. })) => {
-            connect.open(call.shared)?.post("/v1/keys/rotate", None)?
+            connect.open(call.global)?.post("/v1/keys/rotate", None)?
         }
         Err(Error::Rotation(error)) => return Err(Failure::new(exit::CONFLICT, error)),
         Err(error) => return Err(Failure::failed(error)),
@@ -73,7 +74,8 @@ fn rotate(call: &Call<'_>) -> Done {
     if connect.json() {
         return out::json(&done);
     }
-    let (from, to) = (text(&done, "from"), text(&done, "to"));
+    let from = text(&done, "from");
+    let to = text(&done, "to");
     out::line(format_args!(
         "{to} is the current key; {} secrets were encrypted again",
         text(&done, "secrets")
@@ -98,7 +100,7 @@ pub(super) fn bind(settings: &Settings, none: bool) -> Result<(), Failure> {
 }
 
 fn abandon(call: &Call<'_>) -> Done {
-    let settings = call.shared.settings()?;
+    let settings = call.global.settings()?;
     database(&settings)?;
     call.confirm()?;
     let draw: Arc<dyn Draw> = Arc::new(SystemDraw::new());
@@ -146,7 +148,7 @@ fn print_lost(lost: &Value, token: &Path) -> Done {
 }
 
 fn list_keys(call: &Call<'_>) -> Done {
-    let settings = call.shared.settings()?;
+    let settings = call.global.settings()?;
     let path = database(&settings)?;
     input::check_open(settings.directory())?;
     let reader = store::read_only(&path).map_err(|error| {

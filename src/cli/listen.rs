@@ -59,8 +59,8 @@ pub(super) struct Listen {
 }
 
 impl Listen {
-    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        let remote = self.connect.open(shared)?;
+    pub(super) fn run(&self, global: &GlobalArgs) -> Result<(), Failure> {
+        let remote = self.connect.open(global)?;
         let left = left_behind(&remote)?;
         if self.clean {
             if !left.is_empty() {
@@ -162,7 +162,8 @@ impl Listen {
         }
         let at = Clock::machine().wall().to_string();
         let at: String = at.chars().skip(11).take(8).collect();
-        let (kind, id) = (event.field("event_type"), event.field("webhook_id"));
+        let kind = event.field("event_type");
+        let id = event.field("webhook_id");
         let answer = forwarded.map(|answer| format!("  → {answer}")).unwrap_or_default();
         out::line(format_args!("{at}  {kind}  {id}{answer}"))?;
         let payload = clean(&String::from_utf8_lossy(&event.payload));
@@ -183,10 +184,14 @@ fn acknowledge(consumer: Consumer<'_>, event: &LeasedEvent) -> Result<(), Failur
 fn forward(client: &Client, url: &str, event: &LeasedEvent) -> String {
     let clock = Clock::machine();
     let began = clock.monotonic();
-    let headers = event.headers();
-    let (headers, body, timeout) = (&headers, &event.payload, TIMEOUT);
-    let answer =
-        client.call(&Call { method: "POST", url, headers, body, timeout, ..Call::default() });
+    let answer = client.call(&Call {
+        method: "POST",
+        url,
+        headers: &event.headers(),
+        body: &event.payload,
+        timeout: TIMEOUT,
+        ..Call::default()
+    });
     let took = clock.monotonic().saturating_sub(began).as_millis();
     match answer {
         Ok(answer) => format!("{} in {took} ms", answer.status),
@@ -203,7 +208,7 @@ fn left_behind(remote: &Remote) -> Result<Vec<String>, Failure> {
 
 /// Cancels a subscription's deliveries and deletes it.
 fn remove(remote: &Remote, name: &str) -> Result<(), Failure> {
-    let path = format!("/v1/subscriptions/{}", plain(name));
+    let path = format!("/v1/subscriptions/{}", percent_encoded(name));
     // No more events may be routed to it while its deliveries are cancelled.
     remote.send("PATCH", &path, Some(&json!({ "event_types": ["oncebox.nothing"] })))?;
     let mut last = Ok(());

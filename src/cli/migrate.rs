@@ -37,8 +37,8 @@ enum Verb {
 }
 
 impl Migrate {
-    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        let (said, wrong) = self.carry_out(&shared.settings()?, Steps::RELEASED)?;
+    pub(super) fn run(&self, global: &GlobalArgs) -> Result<(), Failure> {
+        let (said, wrong) = self.carry_out(&global.settings()?, Steps::RELEASED)?;
         out::line(said)?;
         if wrong.is_empty() {
             return Ok(());

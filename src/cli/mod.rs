@@ -60,14 +60,14 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::cli::exit::Failure;
-use crate::cli::remote::Shared;
+use crate::cli::remote::GlobalArgs;
 
 /// Webhooks in, business events out, each exactly once.
 #[derive(Parser)]
 #[command(name = "oncebox", version, about, long_about = None, arg_required_else_help = true)]
 struct Cli {
     #[command(flatten)]
-    shared: Shared,
+    global: GlobalArgs,
     #[command(subcommand)]
     command: Command,
 }
@@ -122,15 +122,15 @@ enum Command {
 
 /// Calls `run` of the given command.
 macro_rules! run {
-    ($command:expr, $shared:expr, [$($name:ident),*]) => {
-        match $command { $(Command::$name(command) => command.run($shared),)* }
+    ($command:expr, $global:expr, [$($name:ident),*]) => {
+        match $command { $(Command::$name(command) => command.run($global),)* }
     };
 }
 
 impl Command {
     #[rustfmt::skip]
-    fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        run!(self, shared, [
+    fn run(&self, global: &GlobalArgs) -> Result<(), Failure> {
+        run!(self, global, [
             Serve, Demo, DemoPart, Status, Top, Consume, Listen, Trigger,
             VerifySignature, Pii, Doctor,
             Config, Apply, Export, Backup, Restore, Migrate, Conformance, OpenApi, Completions, Manual
@@ -175,7 +175,7 @@ pub fn main() -> ExitCode {
     };
     let other = || {
         let cli = Cli::from_arg_matches(&matches).map_err(Failure::usage)?;
-        cli.command.run(&cli.shared)
+        cli.command.run(&cli.global)
     };
     match nouns::run(&matches).unwrap_or_else(other) {
         Ok(()) => ExitCode::SUCCESS,
@@ -213,7 +213,8 @@ mod tests {
     fn tree() -> Vec<(String, clap::Command)> {
         let mut root = command();
         root.build();
-        let (mut open, mut all) = (vec![(String::new(), root)], Vec::new());
+        let mut open = vec![(String::new(), root)];
+        let mut all = Vec::new();
         while let Some((path, command)) = open.pop() {
             let inner = command.get_subcommands().filter(|inner| inner.get_name() != "help");
             open.extend(inner.map(|inner| (format!("{path} {}", inner.get_name()), inner.clone())));

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::base::clock::Timestamp;
 use crate::cli::exit::Failure;
 use crate::cli::flag::{SINCE, UNTIL};
-use crate::cli::remote::{Remote, plain, with_query};
+use crate::cli::remote::{Remote, percent_encoded, with_query};
 use crate::cli::show::{Cells, Computed, list, text};
 use crate::cli::{input, out};
 
@@ -129,7 +129,7 @@ impl Noun {
 
     /// The path of one object.
     pub(super) fn at(&self, name: &str) -> String {
-        format!("{}/{}", self.path, plain(name))
+        format!("{}/{}", self.path, percent_encoded(name))
     }
 
     /// Lists the items at a path.
@@ -149,7 +149,8 @@ impl Noun {
         }
         let streams = *all && remote.json();
         let wanted = if *all { MAX_TABLE_ROWS } else { limit.unwrap_or(DEFAULT_ROWS).into() };
-        let (mut rows, mut next) = (Vec::new(), after.clone());
+        let mut rows = Vec::new();
+        let mut next = after.clone();
         loop {
             // The API may return fewer rows than a page has room for, so pages are read until `wanted` rows are there.
             let rest = u16::try_from(wanted.saturating_sub(rows.len())).unwrap_or(PAGE_ROWS);
@@ -181,10 +182,20 @@ impl Noun {
         }
         let named = ["name", "id"].map(|field| text(item, field));
         let name = named.iter().find(|name| !name.is_empty()).cloned().unwrap_or_default();
-        let (title, state) = (format!("{} {name}", self.one), text(item, "state"));
+        let title = format!("{} {name}", self.one);
+        let state = text(item, "state");
         out::line(format!("{title:<40}  {}", state.to_ascii_lowercase()).trim_end())?;
         self.fields().fields(item)
     }
+}
+
+/// Rows that are all in memory, such as files in a directory.
+pub(super) struct LocalRows {
+    pub(super) rows: Vec<Value>,
+    /// The field that `--after` compares.
+    pub(super) id_field: &'static str,
+    /// The field that `--since` and `--until` compare.
+    pub(super) time_field: &'static str,
 }
 
 impl Listing {
@@ -199,24 +210,24 @@ impl Listing {
             && parse(&self.until).is_none_or(|until| at < until)
     }
 
-    /// Prints rows that are all in memory, such as files in a directory. `id` and `time` name their fields.
+    /// Prints rows that are all in memory.
     pub(super) fn print(
         &self,
         columns: Cells,
         what: &str,
-        mut rows: Vec<Value>,
-        (id, time): (&str, &str),
+        local: LocalRows,
         json: bool,
     ) -> Result<(), Failure> {
-        rows.retain(|row| self.includes(row, time));
+        let LocalRows { mut rows, id_field, time_field } = local;
+        rows.retain(|row| self.includes(row, time_field));
         if let Some(after) = &self.after {
-            let from = rows.iter().position(|row| text(row, id) == *after);
+            let from = rows.iter().position(|row| text(row, id_field) == *after);
             rows = rows.split_off(from.map_or(rows.len(), |at| at.saturating_add(1)));
         }
         let wanted = usize::from(self.limit.unwrap_or(DEFAULT_ROWS));
         let next = (!self.all && rows.len() > wanted).then(|| {
             rows.truncate(wanted);
-            rows.last().map(|row| text(row, id)).unwrap_or_default()
+            rows.last().map(|row| text(row, id_field)).unwrap_or_default()
         });
         if self.all && json {
             return rows.iter().try_for_each(out::json);

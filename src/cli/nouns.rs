@@ -55,11 +55,12 @@ pub(super) fn complete() -> impl Iterator<Item = Command> {
 pub(super) fn run(matches: &ArgMatches) -> Option<Done> {
     let (name, given) = matches.subcommand()?;
     let noun = noun(name)?;
-    let flags = || Ok((ConnectArgs::from_arg_matches(given)?, Shared::from_arg_matches(matches)?));
+    let flags =
+        || Ok((ConnectArgs::from_arg_matches(given)?, GlobalArgs::from_arg_matches(matches)?));
     Some(
         flags()
             .map_err(|error: clap::Error| Failure::usage(error))
-            .and_then(|(connect, shared)| noun.run(given, &connect, &shared)),
+            .and_then(|(connect, global)| noun.run(given, &connect, &global)),
     )
 }
 

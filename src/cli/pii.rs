@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::base::text::without_mark;
 use crate::cli::exit::Failure;
 use crate::cli::out::Format;
-use crate::cli::remote::Shared;
+use crate::cli::remote::GlobalArgs;
 use crate::cli::show::{Cells, text};
 use crate::cli::{input, out};
 use crate::model::sealed::{Form, SHOWN, splice};
@@ -65,7 +65,7 @@ pub(super) fn policy_from_flag(flag: &str, value: &str) -> Result<Value, Failure
 }
 
 impl PiiCommand {
-    pub(super) fn run(&self, _shared: &Shared) -> Result<(), Failure> {
+    pub(super) fn run(&self, _global: &GlobalArgs) -> Result<(), Failure> {
         let Verb::Test { policy, body, content_type } = &self.verb;
         let pii = Pii::from_json(&policy_from_flag("--policy", policy)?).map_err(Failure::input)?;
         let body = input::bytes(body)?;

@@ -43,7 +43,8 @@ pub(super) fn offer(remote: &Remote, name: &str, path: &str) -> Result<(), Failu
 
 /// One line for each step, and what it means.
 fn print(tested: &Value, ok: bool) -> Result<(), Failure> {
-    let (name, event_type) = (text(tested, "subscription"), text(tested, "event_type"));
+    let name = text(tested, "subscription");
+    let event_type = text(tested, "event_type");
     out::line(format_args!("{name}: {event_type} to {}", text(tested, "url")))?;
     for step in list(tested, "steps") {
         let took = step.get("took_ms").and_then(Value::as_f64).unwrap_or(0.0);

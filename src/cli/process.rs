@@ -12,7 +12,7 @@ const MAX_EVENTS: usize = 500;
 
 /// Prints each event of a process below its parent.
 pub(super) fn show(remote: &Remote, process: &str) -> Result<(), Failure> {
-    let (mut found, mut is_cut) = page(remote, ("process_id", process))?;
+    let (mut found, mut is_cut) = page(remote, "process_id", process)?;
     if found.is_empty() {
         let why = format!("there is no event of the process {process:?}");
         return Err(Failure::new(exit::NOT_FOUND, why));
@@ -20,7 +20,7 @@ pub(super) fn show(remote: &Remote, process: &str) -> Result<(), Failure> {
     let mut known: BTreeSet<String> = found.iter().map(|event| text(event, "id")).collect();
     let mut next = 0;
     while let Some(event) = found.get(next) {
-        let (children, is_more) = page(remote, ("parent_id", &text(event, "id")))?;
+        let (children, is_more) = page(remote, "parent_id", &text(event, "id"))?;
         is_cut |= is_more;
         found.extend(children.into_iter().filter(|child| known.insert(text(child, "id"))));
         if found.len() > MAX_EVENTS {
@@ -62,7 +62,7 @@ fn line(level: usize, event: &Value) -> Result<(), Failure> {
 }
 
 /// The newest events with a field, and whether there are more.
-fn page(remote: &Remote, (field, value): (&str, &str)) -> Result<(Vec<Value>, bool), Failure> {
+fn page(remote: &Remote, field: &str, value: &str) -> Result<(Vec<Value>, bool), Failure> {
     let query = [(field, value.to_owned()), ("limit", MAX_EVENTS.to_string())];
     let page = remote.get(&with_query(EVENTS.path, &query))?;
     Ok((items(&page), page.get("next").is_some_and(|next| !next.is_null())))

@@ -47,8 +47,8 @@ pub(super) const COMMANDS: Commands = Commands::new(
     &PROVIDERS,
     TABLE,
     &[
-        own("create", create).more(of_terms),
-        own("change", change).more(of_terms),
+        online("create", create).more(of_terms),
+        online("change", change).more(of_terms),
         answered("secrets", |_, _, found| SECRETS.table(&noun::items(found))),
     ],
 );
@@ -146,7 +146,8 @@ fn create(call: &Call<'_>, remote: &Remote) -> Done {
     let given = call.text("name");
     out::line(format_args!("created: {given}"))?;
     print_secret(secret.as_ref())?;
-    let (here, path) = (remote.intake_base(), text(&made, "path"));
+    let here = remote.intake_base();
+    let path = text(&made, "path");
     match made.get("url").and_then(Value::as_str) {
         Some(public) => out::line(format_args!("URL to give to the provider: {public}"))?,
         None => {
@@ -173,7 +174,8 @@ fn change(call: &Call<'_>, remote: &Remote) -> Done {
     } else if call.has("scheme-settings") {
         return Err(Failure::usage("--scheme-settings goes with --scheme"));
     }
-    let (flags, mut secret): (SecretFrom, _) = (call.flags()?, None);
+    let flags: SecretFrom = call.flags()?;
+    let mut secret = None;
     if flags.is_given() {
         // The secret must fit the scheme after the change.
         let known = || {

@@ -38,7 +38,7 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.'
 
 /// Flags every command has.
 #[derive(Clone, Debug, Args)]
-pub(super) struct Shared {
+pub(super) struct GlobalArgs {
     // With `env`, clap would show the flag in usage as if it were required.
     #[arg(
         long,
@@ -54,7 +54,7 @@ pub(super) struct Shared {
     data: Option<PathBuf>,
 }
 
-impl Shared {
+impl GlobalArgs {
     /// The sources of settings: flags, then environment, then file, then defaults.
     pub(super) fn sources(&self) -> Sources {
         let mut sources = Sources {
@@ -129,8 +129,8 @@ impl ConnectArgs {
     }
 
     /// The service, with a token.
-    pub(super) fn open(&self, shared: &Shared) -> Result<Remote, Failure> {
-        let mut remote = self.open_public(shared)?;
+    pub(super) fn open(&self, global: &GlobalArgs) -> Result<Remote, Failure> {
+        let mut remote = self.open_public(global)?;
         let (token, from) = self.token(&remote)?;
         remote.token = Some(token);
         remote.token_from = from;
@@ -139,22 +139,22 @@ impl ConnectArgs {
 
     /// The service, with a token. Fails at once if systemd says that it does not get to run: a request would wait in the
     /// socket that systemd holds.
-    pub(super) fn open_running(&self, shared: &Shared) -> Result<Remote, Failure> {
-        match self.open_public(shared)?.not_running() {
+    pub(super) fn open_running(&self, global: &GlobalArgs) -> Result<Remote, Failure> {
+        match self.open_public(global)?.not_running() {
             Some(why) => Err(Failure::failed(why)),
-            None => self.open(shared),
+            None => self.open(global),
         }
     }
 
     /// The service, with a token if one is named (`--token-file`, `ONCEBOX_TOKEN`).
-    pub(super) fn open_as_named(&self, shared: &Shared) -> Result<Remote, Failure> {
+    pub(super) fn open_as_named(&self, global: &GlobalArgs) -> Result<Remote, Failure> {
         let named = self.token_file.is_some() || environment("ONCEBOX_TOKEN").is_some();
-        if named { self.open(shared) } else { self.open_public(shared) }
+        if named { self.open(global) } else { self.open_public(global) }
     }
 
     /// The service, for paths that need no token.
-    pub(super) fn open_public(&self, shared: &Shared) -> Result<Remote, Failure> {
-        let settings = shared.settings()?;
+    pub(super) fn open_public(&self, global: &GlobalArgs) -> Result<Remote, Failure> {
+        let settings = global.settings()?;
         let server = self.server.clone().or_else(|| environment("ONCEBOX_SERVER"));
         let url = server.as_deref().map(base).transpose()?;
         let client = unrestricted_client()?;
@@ -249,14 +249,16 @@ fn is_here(url: &str) -> bool {
 }
 
 /// Percent-encodes a path segment or a query value.
-pub(super) fn plain(text: &str) -> String {
+pub(super) fn percent_encoded(text: &str) -> String {
     utf8_percent_encode(text, PLAIN).to_string()
 }
 
 /// A path with its query.
 pub(super) fn with_query<N: AsRef<str>>(path: &str, query: &[(N, String)]) -> String {
-    let pairs: Vec<String> =
-        query.iter().map(|(name, value)| format!("{}={}", name.as_ref(), plain(value))).collect();
+    let pairs: Vec<String> = query
+        .iter()
+        .map(|(name, value)| format!("{}={}", name.as_ref(), percent_encoded(value)))
+        .collect();
     if pairs.is_empty() { path.to_owned() } else { format!("{path}?{}", pairs.join("&")) }
 }
 
@@ -343,7 +345,7 @@ impl Remote {
         let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
         let headers = if body.is_some() { headers } else { Vec::new() };
         let text = Zeroizing::new(body.map(carried::written).unwrap_or_default());
-        match self.exchange(method, path, headers, (text.as_bytes(), timeout)) {
+        match self.exchange(method, path, headers, text.as_bytes(), timeout) {
             Err(error) => Err(self.unreachable(&error)),
             Ok(answer) if !(200..=299).contains(&answer.status) => Err(self.refusal(&answer)),
             Ok(answer) if answer.excerpt.is_empty() => Ok(answer.body),
@@ -361,19 +363,19 @@ impl Remote {
         method: &str,
         path: &str,
         mut headers: Vec<(String, String)>,
-        (body, timeout): (&[u8], Duration),
+        body: &[u8],
+        timeout: Duration,
     ) -> Result<Answer, CallError> {
         if let Some(token) = &self.token {
             headers.push(("authorization".to_owned(), format!("Bearer {}", token.as_str())));
         }
         let url = format!("{}{path}", self.base());
-        let (url, headers) = (&url, &headers);
-        let call = Call { method, url, headers, body, timeout, ..Call::default() };
+        let call = Call { method, url: &url, headers: &headers, body, timeout, ..Call::default() };
         let response = self.client.exchange(&call, MAX_ANSWER_BYTES)?;
         let field = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
         let retry_after = field("retry-after").and_then(|text| text.parse().ok());
-        let (replayed, status) =
-            (field("idempotency-replayed").is_some(), response.status().as_u16());
+        let replayed = field("idempotency-replayed").is_some();
+        let status = response.status().as_u16();
         let receipt = field(RECEIPT).and_then(|text| serde_json::from_str(text).ok());
         let bytes = response.into_body();
         // Payloads, filters and schemas are shown with the digits that they have.
@@ -472,7 +474,7 @@ mod tests {
 
     #[test]
     fn values_are_encoded() {
-        assert_eq!(plain("a/b?c=d&e"), "a%2Fb%3Fc%3Dd%26e");
+        assert_eq!(percent_encoded("a/b?c=d&e"), "a%2Fb%3Fc%3Dd%26e");
         let query = [("event_type", "a b".to_owned()), ("limit", "5".to_owned())];
         assert_eq!(with_query("/v1/events", &query), "/v1/events?event_type=a%20b&limit=5");
         assert_eq!(with_query::<&str>("/v1/events", &[]), "/v1/events");

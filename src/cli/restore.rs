@@ -78,8 +78,8 @@ fn key_id(settings: &Settings) -> Result<Option<String>, Failure> {
 }
 
 impl Restore {
-    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        let settings = shared.settings()?;
+    pub(super) fn run(&self, global: &GlobalArgs) -> Result<(), Failure> {
+        let settings = global.settings()?;
         let now = Clock::machine().wall();
         let lost_at = self.lost_at.as_deref().map_or(Ok(now), |text| {
             let why = "--lost-at: give a time like 2026-01-31T12:00:00Z";

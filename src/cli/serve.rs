@@ -42,9 +42,9 @@ pub(super) struct Serve {
 }
 
 impl Serve {
-    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> Result<(), Failure> {
         let signals = Signals::register().map_err(Failure::failed)?;
-        let mut sources = shared.sources();
+        let mut sources = global.sources();
         if let Some(address) = self.listen {
             sources.flag("listen.api", "--listen", address);
         }

@@ -60,11 +60,12 @@ pub(super) const COMMANDS: Commands = Commands::new(
     &SOURCES,
     TABLE,
     &[
-        own("add", add)
+        online("add", add)
             .more(|command| one_of(command, &["sqlite", "database", "drop", "settings"])),
-        own("test", |call, remote| test(remote, &call.text("name"))),
+        online("test", |call, remote| test(remote, &call.text("name"))),
         offline("ddl", ddl::print).more(Ddl::augment_args),
-        own("reset", reset).more(|command| one_of(command, &["cursor", "from-start", "from-now"])),
+        online("reset", reset)
+            .more(|command| one_of(command, &["cursor", "from-start", "from-now"])),
     ],
 );
 
@@ -81,7 +82,8 @@ fn reset(call: &Call<'_>, remote: &Remote) -> Done {
 }
 
 fn add(call: &Call<'_>, remote: &Remote) -> Done {
-    let (name, mut body) = (call.text("name"), call.body()?);
+    let name = call.text("name");
+    let mut body = call.body()?;
     if call.has("settings") {
         body.remove("settings");
         body.extend(object("--settings", &call.text("settings"))?);

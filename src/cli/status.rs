@@ -33,8 +33,8 @@ const NEXT: [(&str, &str, &str); 4] = [
 ];
 
 impl Status {
-    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        let remote = self.connect.open_running(shared)?;
+    pub(super) fn run(&self, global: &GlobalArgs) -> Result<(), Failure> {
+        let remote = self.connect.open_running(global)?;
         let stats = remote.get("/v1/stats")?;
         // A service that reads but cannot write is not ready; its numbers are shown all the same.
         let ready = remote.get("/readyz?verbose");
@@ -112,7 +112,8 @@ fn failing(remote: &Remote) -> Result<(), Failure> {
 fn warnings(ready: &Value, stats: &Value) -> Vec<String> {
     let notable = list(ready, "checks").iter().filter(|check| text(check, "state") != "ok");
     let said = |check: &Value| {
-        let (name, detail) = (text(check, "name"), text(check, "detail"));
+        let name = text(check, "name");
+        let detail = text(check, "detail");
         if !matches!(name.as_str(), "dead_letters" | "quarantined") {
             return Some(format!("{name}: {detail}"));
         }

@@ -20,7 +20,7 @@ subject  People whose personal data is sealed: find, erase
 ";
 
 pub(super) const COMMANDS: Commands =
-    Commands::new(&SUBJECTS, TABLE, &[own("show", show_one), answered("erase", erase)]);
+    Commands::new(&SUBJECTS, TABLE, &[online("show", show_one), answered("erase", erase)]);
 
 const SUBJECTS: Noun = Noun::new("/v1/subjects", "Subject", "keys of subjects", TABLE)
     .time("created_at")
@@ -50,7 +50,9 @@ fn erase(_call: &Call<'_>, _remote: &Remote, erased: &Value) -> Done {
 
 /// All keys of a subject, page by page.
 fn show_one(call: &Call<'_>, remote: &Remote) -> Done {
-    let (mut hash, mut keys, mut after) = (Value::Null, Vec::new(), None);
+    let mut hash = Value::Null;
+    let mut keys = Vec::new();
+    let mut after = None;
     let body = Value::Object(call.body()?);
     loop {
         let mut query = call.query();

@@ -97,12 +97,12 @@ pub(super) const COMMANDS: Commands = Commands::new(
     &SUBSCRIPTIONS,
     TABLE,
     &[
-        own("create", create)
+        online("create", create)
             .more(|command| one_of(command, &["url", "pull", "folder", "database", "mail-to"])),
-        own("show|pause|resume", act),
-        own("change", change),
-        own("test", test),
-        own("recover", recover).more(Pace::augment_args),
+        online("show|pause|resume", act),
+        online("change", change),
+        online("test", test),
+        online("recover", recover).more(Pace::augment_args),
     ],
 );
 
@@ -119,7 +119,8 @@ pub(super) const SUBSCRIPTIONS: Noun =
 /// What probes say of its target: `unhealthy since 2026-01-31 12:00:00.000, probed at …: why`.
 fn health(subscription: &Value) -> String {
     let Some(health) = subscription.get("health") else { return String::new() };
-    let (since, at) = (instant(health, "unhealthy_since"), instant(health, "probed_at"));
+    let since = instant(health, "unhealthy_since");
+    let at = instant(health, "probed_at");
     let parts = [(" since ", since), (", probed at ", at), (": ", text(health, "detail"))];
     let said = parts.iter().filter(|(_, value)| !value.is_empty());
     said.fold(text(health, "state"), |said, (before, value)| said + before + value)
@@ -150,7 +151,9 @@ fn body_of(call: &Call<'_>) -> Result<Map<String, Value>, Failure> {
 
 fn create(call: &Call<'_>, remote: &Remote) -> Done {
     let mut body = body_of(call)?;
-    let (name, is_pull, is_known) = (call.text("name"), call.is("pull"), call.has("secret"));
+    let name = call.text("name");
+    let is_pull = call.is("pull");
+    let is_known = call.has("secret");
     if is_pull {
         body.insert("target".to_owned(), "pull".into());
     }
@@ -181,7 +184,8 @@ fn create(call: &Call<'_>, remote: &Remote) -> Done {
 }
 
 fn change(call: &Call<'_>, remote: &Remote) -> Done {
-    let (mut body, mut kept) = (body_of(call)?, Map::new());
+    let mut body = body_of(call)?;
+    let mut kept = Map::new();
     // What is removed is not merged with what there is.
     for name in call.texts("remove") {
         let field = name.replace('-', "_");
@@ -230,7 +234,7 @@ fn act(call: &Call<'_>, remote: &Remote) -> Done {
 fn warn_of_missing_provider(remote: &Remote, subscription: &Value) {
     let source = text(subscription, "source");
     let Some(provider) = source.strip_prefix("provider:") else { return };
-    let found = remote.get(&format!("/v1/providers/{}", plain(provider)));
+    let found = remote.get(&format!("/v1/providers/{}", percent_encoded(provider)));
     if found.is_err_and(|failure| failure.code == exit::NOT_FOUND) {
         out::note(format_args!(
             "There is no provider {provider}: until there is one, no events come from it (oncebox provider list)."
@@ -249,7 +253,8 @@ pub(super) fn is_ended_by_resume(subscription: &Value) -> bool {
 pub(super) fn holds(subscription: &Value) -> Vec<String> {
     let holds = list(subscription, "holds").iter();
     let said = |hold: &Value| {
-        let (reason, since) = (text(hold, "reason"), instant(hold, "since"));
+        let reason = text(hold, "reason");
+        let since = instant(hold, "since");
         let mut said = format!("{reason} since {since} ({})", text(hold, "detail"));
         for (field, what) in [("until", "until"), ("probe_at", "next probe at")] {
             let at = instant(hold, field);

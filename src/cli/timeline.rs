@@ -115,7 +115,8 @@ fn deliveries(remote: &Remote, event: &Value) -> Result<(), Failure> {
 
 /// Says why an event has no deliveries, and which command helps.
 fn undelivered(event: &Value) -> Vec<String> {
-    let (id, status) = (text(event, "id"), text(event, "status"));
+    let id = text(event, "id");
+    let status = text(event, "status");
     match status.as_str() {
         "quarantined" => vec![
             "\nIt is invalid, so it is not delivered. Repair or discard it:".to_owned(),
@@ -207,14 +208,16 @@ fn waits(remote: &Remote, delivery: &Value) -> Result<String, Failure> {
     }
     let found = match delivery.get("waiting") {
         Some(_) => delivery.clone(),
-        None => remote.get(&format!("/v1/deliveries/{}", plain(&text(delivery, "id"))))?,
+        None => {
+            remote.get(&format!("/v1/deliveries/{}", percent_encoded(&text(delivery, "id"))))?
+        }
     };
     Ok(found.pointer("/waiting/detail").and_then(Value::as_str).map(clean).unwrap_or_default())
 }
 
 /// Prints the attempts of a delivery, oldest first.
 fn attempts(remote: &Remote, delivery: &str) -> Result<(), Failure> {
-    let path = format!("/v1/deliveries/{}/attempts", plain(delivery));
+    let path = format!("/v1/deliveries/{}/attempts", percent_encoded(delivery));
     let mut any = false;
     each(remote, &path, &Vec::new(), |attempt| {
         any = true;
@@ -246,7 +249,8 @@ fn attempts(remote: &Remote, delivery: &str) -> Result<(), Failure> {
 pub(super) fn again(event: &Value, deliveries: &[Value]) -> Result<(), Failure> {
     let mut lines = Vec::new();
     for delivery in deliveries {
-        let (id, to) = (text(delivery, "id"), quoted(&text(delivery, "subscription")));
+        let id = text(delivery, "id");
+        let to = quoted(&text(delivery, "subscription"));
         let replay = replay(event, &to);
         match text(delivery, "state").as_str() {
             "pending" => lines.push(format!("  oncebox delivery retry {id}   (at once)")),

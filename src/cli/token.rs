@@ -82,7 +82,8 @@ const TENANTS: Noun = Noun::new("/v1/tenants", "Tenant", "tenants", TENANT_TABLE
 
 /// The source systems and consumer groups of a publish token.
 fn scope_text(token: &Value) -> String {
-    let (systems, groups) = (words(token, "source_systems"), words(token, "consumer_groups"));
+    let systems = words(token, "source_systems");
+    let groups = words(token, "consumer_groups");
     let groups = if groups.is_empty() { groups } else { format!(" groups: {groups}") };
     format!("{systems}{groups}").trim().to_owned()
 }
@@ -113,7 +114,7 @@ fn create(call: &Call<'_>) -> Done {
         return create_offline(call, role, scope);
     }
     scope.check(role).map_err(Failure::input)?;
-    output(call, &call.send(&call.connect.open(call.shared)?, call.body()?)?)
+    output(call, &call.send(&call.connect.open(call.global)?, call.body()?)?)
 }
 
 /// Prints a new token, or writes it to the file of `--out`.
@@ -121,7 +122,8 @@ fn output(call: &Call<'_>, made: &Value) -> Done {
     if !call.has("out") {
         return print(made, call.connect.json());
     }
-    let (path, id) = (call.text("out"), text(made, "id"));
+    let path = call.text("out");
+    let id = text(made, "id");
     let content = Zeroizing::new(format!("{}\n", once(made, "token")?));
     files::write_private(Path::new(&path), content.as_bytes()).map_err(|error| {
         Failure::failed(format!("{path}: {error}"))
@@ -132,7 +134,7 @@ fn output(call: &Call<'_>, made: &Value) -> Done {
 
 /// Writes the token into the database without the service.
 fn create_offline(call: &Call<'_>, role: Role, scope: Scope) -> Done {
-    let settings = call.shared.settings()?;
+    let settings = call.global.settings()?;
     let name = call.text("name");
     check_name(&name).map_err(Failure::input)?;
     scope.check(role).map_err(Failure::input)?;
@@ -166,7 +168,8 @@ fn print(made: &Value, as_json: bool) -> Result<(), Failure> {
     }
     out::line(once(made, "token")?)?;
     out::note("The token cannot be shown again.");
-    let (id, tenant) = (text(made, "id"), text(made, "tenant"));
+    let id = text(made, "id");
+    let tenant = text(made, "tenant");
     let whose =
         if tenant == DEFAULT_TENANT { String::new() } else { format!(" --tenant {tenant}") };
     out::note(format_args!("To revoke it: oncebox token revoke {id}{whose}"));

@@ -81,8 +81,8 @@ fn size() -> (u16, u16) {
 }
 
 impl Top {
-    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        let remote = self.connect.open(shared)?;
+    pub(super) fn run(&self, global: &GlobalArgs) -> Result<(), Failure> {
+        let remote = self.connect.open(global)?;
         if remote.json() {
             return out::json(&read(&remote)?);
         }
@@ -121,7 +121,8 @@ fn next(remote: &Remote, mut last: Value, stopped: &AtomicBool) -> Value {
 }
 
 fn read(remote: &Remote) -> Result<Value, Failure> {
-    let (stats, recent) = (remote.get("/v1/stats")?, remote.get("/v1/stats/recent")?);
+    let stats = remote.get("/v1/stats")?;
+    let recent = remote.get("/v1/stats/recent")?;
     let mut subscriptions = Vec::new();
     noun::each(remote, "/v1/subscriptions", &Vec::new(), |mut subscription| {
         let attempts = attempts(&recent, &text(&subscription, "name"));
@@ -167,7 +168,8 @@ fn attempts(recent: &Value, name: &str) -> String {
 
 /// What is shown, line by line.
 fn picture(read: &Value, base: &str, width: u16) -> Vec<String> {
-    let (stats, recent) = (&read["stats"], &read["recent"]);
+    let stats = &read["stats"];
+    let recent = &read["recent"];
     let now: String = instant(stats, "now").chars().take(19).collect();
     let mut lines = vec![format!("oncebox {} at {base}, {now} UTC", text(stats, "version"))];
     if let Some(error) = read.get("error").and_then(Value::as_str) {

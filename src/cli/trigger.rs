@@ -64,12 +64,12 @@ struct Signer {
 }
 
 impl Trigger {
-    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> Result<(), Failure> {
         let provider = self.provider.as_deref().unwrap_or(&self.scheme);
         if let Some(path) = &self.new_key {
             return self.make_key(path, provider);
         }
-        let remote = self.connect.open_as_named(shared)?;
+        let remote = self.connect.open_as_named(global)?;
         let Intake { tenant, path, url: known_url } = intake_of(&remote, provider, &self.scheme)?;
         let remote = remote.at_intake();
         let Signer { scheme, secret, public_url } = match &self.secret_file {
@@ -78,7 +78,7 @@ impl Trigger {
                 secret: secrets::one_line(path)?,
                 public_url: stored_public_url(remote.settings(), &tenant, provider),
             },
-            None => stored_signer(remote.settings(), (&tenant, provider), &self.scheme)?,
+            None => stored_signer(remote.settings(), &tenant, provider, &self.scheme)?,
         };
         let public_url = known_url.or(public_url);
         let base = remote.settings().listen.public_url.clone().unwrap_or_else(|| remote.base());
@@ -99,7 +99,7 @@ impl Trigger {
             _ => Failure::input(error),
         })?;
         let answer = remote
-            .exchange("POST", &path, sample.headers, (&sample.body, TIMEOUT))
+            .exchange("POST", &path, sample.headers, &sample.body, TIMEOUT)
             .map_err(|error| remote.unreachable(&error))?;
         if !(200..300).contains(&answer.status) {
             return Err(refused(&remote, &answer, provider, &self.scheme));
@@ -114,7 +114,9 @@ impl Trigger {
     fn make_key(&self, path: &Path, provider: &str) -> Result<(), Failure> {
         let scheme = Scheme::of(&self.scheme).ok_or_else(|| self.needs_settings())?;
         let public = KeyPair::create(&scheme, path)?;
-        let (kind, path, public) = (scheme.kind(), path.display(), public.display());
+        let kind = scheme.kind();
+        let path = path.display();
+        let public = public.display();
         let of =
             self.provider.as_ref().map(|name| format!(" --provider {name}")).unwrap_or_default();
         out::line(format_args!("created: {path} (the private key) and {public}"))?;
@@ -195,10 +197,10 @@ struct Intake {
 
 fn intake_of(remote: &Remote, provider: &str, kind: &str) -> Result<Intake, Failure> {
     if !remote.has_token() {
-        let path = format!("/in/{}", plain(provider));
+        let path = format!("/in/{}", percent_encoded(provider));
         return Ok(Intake { tenant: DEFAULT_TENANT.to_owned(), path, url: None });
     }
-    let found = remote.get(&format!("/v1/providers/{}", plain(provider)));
+    let found = remote.get(&format!("/v1/providers/{}", percent_encoded(provider)));
     let found = found.map_err(|failure| match failure.code {
         exit::NOT_FOUND => failure.and(create_hint(provider, kind)),
         _ => failure,
@@ -221,7 +223,8 @@ fn stored_public_url(settings: &Settings, tenant: &str, provider: &str) -> Optio
 /// The stored provider's scheme, and its newest valid secret, decrypted with the master key.
 fn stored_signer(
     settings: &Settings,
-    (tenant, provider): (&str, &str),
+    tenant: &str,
+    provider: &str,
     kind: &str,
 ) -> Result<Signer, Failure> {
     let database = settings.directory().join(DATABASE);
@@ -249,8 +252,11 @@ fn stored_signer(
     let secrets = credentials::of_provider(&tx, found.seq).map_err(broken)?;
     if !found.new.scheme.has_secret() {
         // The error comes where the sample is made.
-        let (scheme, secret) = (found.new.scheme, Zeroizing::default());
-        return Ok(Signer { scheme, secret, public_url: None });
+        return Ok(Signer {
+            scheme: found.new.scheme,
+            secret: Zeroizing::default(),
+            public_url: None,
+        });
     }
     let newest = secrets
         .first()

@@ -32,7 +32,7 @@ user  People who use the console
     > deleted: {name}
 ";
 
-pub(super) const USER: Commands = Commands::new(&USERS, USER_TABLE, &[own("change", change)]);
+pub(super) const USER: Commands = Commands::new(&USERS, USER_TABLE, &[online("change", change)]);
 
 const SESSION_TABLE: &str = "
 session  Who is logged in to the console: list, end
@@ -54,8 +54,11 @@ console  The console in a browser: a link that logs you in
     tenant <NAME>
 ";
 
-pub(super) const CONSOLE: Commands =
-    Commands::new(&USERS, CONSOLE_TABLE, &[own("link", print_link).more(LinkArgs::augment_args)]);
+pub(super) const CONSOLE: Commands = Commands::new(
+    &USERS,
+    CONSOLE_TABLE,
+    &[online("link", print_link).more(LinkArgs::augment_args)],
+);
 
 #[derive(Debug, Args)]
 struct LinkArgs {

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! `  @name` begins lines that several verbs include with `    @name`. Without verbs, the first line is the command.
-//! What a table cannot say is a function of the noun's file ([`own`], [`answered`], [`offline`]).
+//! What a table cannot say is a function of the noun's file ([`online`], [`answered`], [`offline`]).
 //!
 //! Not here: the rows and fields that are printed ([`super::noun`]).
 
@@ -26,8 +26,8 @@ use crate::base::text::without_mark;
 use crate::cli::exit::Failure;
 use crate::cli::flag::{self, Field, Part};
 use crate::cli::noun::{Confirm, Listing, Noun, Query};
-use crate::cli::remote::Shared;
-use crate::cli::remote::{ConnectArgs, Remote, plain, with_query};
+use crate::cli::remote::GlobalArgs;
+use crate::cli::remote::{ConnectArgs, Remote, percent_encoded, with_query};
 use crate::cli::{input, pii, secrets};
 use crate::http::message::Method;
 use crate::model::json::carried;
@@ -38,12 +38,12 @@ pub(super) type Done = Result<(), Failure>;
 pub(super) struct Commands {
     noun: &'static Noun,
     table: &'static str,
-    own: &'static [Own],
+    custom: &'static [CustomVerb],
     inner: &'static [&'static Self],
 }
 
 /// Verbs, with `|` between them, that run in their own way.
-pub(super) struct Own {
+pub(super) struct CustomVerb {
     verbs: &'static str,
     run: Run,
     more: fn(Command) -> Command,
@@ -65,21 +65,21 @@ pub(super) fn one_of(command: Command, flags: &'static [&'static str]) -> Comman
 }
 
 /// A verb that calls the service.
-pub(super) const fn own(verbs: &'static str, run: fn(&Call<'_>, &Remote) -> Done) -> Own {
-    Own { verbs, run: Run::Online(run), more: std::convert::identity }
+pub(super) const fn online(verbs: &'static str, run: fn(&Call<'_>, &Remote) -> Done) -> CustomVerb {
+    CustomVerb { verbs, run: Run::Online(run), more: std::convert::identity }
 }
 
 /// A verb that does as usual, but shows the answer in its own way, unless as JSON.
-pub(super) const fn answered(verbs: &'static str, show: Show) -> Own {
-    Own { verbs, run: Run::Usual(Some(show)), more: std::convert::identity }
+pub(super) const fn answered(verbs: &'static str, show: Show) -> CustomVerb {
+    CustomVerb { verbs, run: Run::Usual(Some(show)), more: std::convert::identity }
 }
 
 /// A verb that runs without the service, or calls it itself.
-pub(super) const fn offline(verbs: &'static str, run: fn(&Call<'_>) -> Done) -> Own {
-    Own { verbs, run: Run::Offline(run), more: std::convert::identity }
+pub(super) const fn offline(verbs: &'static str, run: fn(&Call<'_>) -> Done) -> CustomVerb {
+    CustomVerb { verbs, run: Run::Offline(run), more: std::convert::identity }
 }
 
-impl Own {
+impl CustomVerb {
     /// Adds arguments, or says more about them.
     pub(super) const fn more(self, more: fn(Command) -> Command) -> Self {
         Self { more, ..self }
@@ -155,8 +155,12 @@ fn is_list(route: &Route) -> bool {
 }
 
 impl Commands {
-    pub(super) const fn new(noun: &'static Noun, table: &'static str, own: &'static [Own]) -> Self {
-        Self { noun, table, own, inner: &[] }
+    pub(super) const fn new(
+        noun: &'static Noun,
+        table: &'static str,
+        custom: &'static [CustomVerb],
+    ) -> Self {
+        Self { noun, table, custom, inner: &[] }
     }
 
     /// Commands of a part of the noun.
@@ -211,8 +215,8 @@ impl Commands {
         let flags = |entry: &Entry, command| {
             let command = entry.with_flags(command);
             // Types that add arguments also bring a text about themselves.
-            match self.own(entry.name) {
-                Some(own) => (own.more)(command).about(entry.about),
+            match self.custom_verb(entry.name) {
+                Some(verb) => (verb.more)(command).about(entry.about),
                 None => command,
             }
         };
@@ -224,23 +228,28 @@ impl Commands {
         command.subcommands(inner).subcommands(verbs)
     }
 
-    fn own(&self, verb: &str) -> Option<&'static Own> {
-        self.own.iter().find(|own| own.verbs.split('|').any(|known| known == verb))
+    fn custom_verb(&self, name: &str) -> Option<&'static CustomVerb> {
+        self.custom.iter().find(|verb| verb.verbs.split('|').any(|known| known == name))
     }
 
-    pub(super) fn run(&self, given: &ArgMatches, connect: &ConnectArgs, shared: &Shared) -> Done {
+    pub(super) fn run(
+        &self,
+        given: &ArgMatches,
+        connect: &ConnectArgs,
+        global: &GlobalArgs,
+    ) -> Done {
         let (entry, verbs) = self.read();
         let (name, given) = given.subcommand().unwrap_or((entry.name, given));
         if let Some(inner) = self.inner.iter().find(|inner| inner.name() == name) {
-            return inner.run(given, connect, shared);
+            return inner.run(given, connect, global);
         }
         let mut all = std::iter::once(entry).chain(verbs);
         let Some(verb) = all.find(|verb| verb.name == name) else { return Ok(()) };
-        let call = Call { noun: self.noun, route: verb.route(), verb, given, connect, shared };
-        match self.own(name).map_or(Run::Usual(None), |own| own.run) {
+        let call = Call { noun: self.noun, route: verb.route(), verb, given, connect, global };
+        match self.custom_verb(name).map_or(Run::Usual(None), |verb| verb.run) {
             Run::Offline(run) => run(&call),
-            Run::Online(run) => run(&call, &connect.open(shared)?),
-            Run::Usual(show) => call.usual(&connect.open(shared)?, show),
+            Run::Online(run) => run(&call, &connect.open(global)?),
+            Run::Usual(show) => call.usual(&connect.open(global)?, show),
         }
     }
 }
@@ -252,7 +261,7 @@ pub(super) struct Call<'a> {
     route: Option<&'static Route>,
     pub(super) given: &'a ArgMatches,
     pub(super) connect: &'a ConnectArgs,
-    pub(super) shared: &'a Shared,
+    pub(super) global: &'a GlobalArgs,
 }
 
 impl Call<'_> {
@@ -292,7 +301,7 @@ impl Call<'_> {
         names.fold(route.path.to_owned(), |path, name| {
             let variable = format!("{{{name}}}");
             if path.contains(&variable) {
-                path.replace(&variable, &plain(&value(name)))
+                path.replace(&variable, &percent_encoded(&value(name)))
             } else {
                 path
             }
@@ -472,13 +481,13 @@ impl Commands {
     pub(super) fn faults(&self) -> Vec<String> {
         let (noun, verbs) = self.read();
         let mut faults: Vec<String> = self.inner.iter().flat_map(|inner| inner.faults()).collect();
-        let known = |own: &&Own| {
-            own.verbs
+        let known = |verb: &&CustomVerb| {
+            verb.verbs
                 .split('|')
                 .all(|name| verbs.iter().any(|verb| verb.name == name) || noun.name == name)
         };
-        let strays = self.own.iter().filter(|own| !known(own));
-        faults.extend(strays.map(|own| format!("{} has no verb {}", noun.name, own.verbs)));
+        let strays = self.custom.iter().filter(|verb| !known(verb));
+        faults.extend(strays.map(|verb| format!("{} has no verb {}", noun.name, verb.verbs)));
         let mut used = Vec::new();
         for verb in &verbs {
             if verb.route().is_none() && !verb.operation.is_empty() {

@@ -76,7 +76,7 @@ struct CapturedRequest {
 }
 
 impl VerifySignature {
-    pub(super) fn run(&self, _shared: &Shared) -> Result<(), Failure> {
+    pub(super) fn run(&self, _global: &GlobalArgs) -> Result<(), Failure> {
         let (_json, scheme) = parse_scheme(&self.scheme, self.scheme_settings.as_deref())?;
         let secret = match &self.secret_file {
             Some(path) => secrets::one_line(path)?,
@@ -159,7 +159,8 @@ impl VerifySignature {
             if self.format.json {
                 return Ok(());
             }
-            let (id, name) = (identity.event_id, identity.event_type);
+            let id = identity.event_id;
+            let name = identity.event_type;
             return out::line(format_args!("valid: {name} {id}"));
         };
         if !self.format.json {
@@ -215,7 +216,8 @@ fn read(bytes: &[u8]) -> Option<CapturedRequest> {
     };
     let (first, fields) = lines.split_first()?;
     let mut words = first.split_whitespace();
-    let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
+    let method = words.next()?.to_owned();
+    let path = words.next()?.to_owned();
     words.next().filter(|version| version.starts_with("HTTP/"))?;
     let mut captured = CapturedRequest { method, path, ..CapturedRequest::default() };
     for (name, value) in fields.iter().filter_map(|field| field.split_once(':')) {

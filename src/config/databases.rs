@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use toml::Spanned;
 use toml::de::DeValue;
 
-use crate::config::forms::{Flag, Form, Given, Maybe, Number, Path, SecretPath, Text, Word};
+use crate::config::forms::{Flag, Form, Maybe, Number, Path, RawSetting, SecretPath, Text, Word};
 use crate::config::problem::{Problem, SourceText, did_you_mean};
 use crate::model::database_product::Product;
 use crate::model::name::Name;
@@ -35,7 +35,7 @@ pub struct DatabaseKey {
     pub default: &'static str,
     /// A value as an example, as it is written in a file.
     pub example: &'static str,
-    put: fn(&mut DatabaseAt, Given<'_>) -> Result<(), String>,
+    put: fn(&mut DatabaseAt, RawSetting<'_>) -> Result<(), String>,
     get: fn(&DatabaseAt) -> Value,
     public: fn(&DatabaseAt) -> Value,
     schema: fn() -> Value,
@@ -120,7 +120,7 @@ struct TenantNames;
 impl Form for TenantNames {
     type Output = Vec<String>;
 
-    fn read(&self, given: Given<'_>) -> Result<Vec<String>, String> {
+    fn read(&self, given: RawSetting<'_>) -> Result<Vec<String>, String> {
         let names = given.list()?;
         for name in &names {
             Name::parse(name).map_err(|error| format!("has {name:?}: {error}"))?;
@@ -150,10 +150,10 @@ pub(super) struct DatabaseTables;
 impl Form for DatabaseTables {
     type Output = BTreeMap<String, DatabaseAt>;
 
-    fn read(&self, given: Given<'_>) -> Result<Self::Output, String> {
+    fn read(&self, given: RawSetting<'_>) -> Result<Self::Output, String> {
         match given {
-            Given::Toml(value) => one(value).map(|at| [("name".to_owned(), at)].into()),
-            Given::Text(_) => Err("is set in a file alone: [databases.erp]".to_owned()),
+            RawSetting::Toml(value) => one(value).map(|at| [("name".to_owned(), at)].into()),
+            RawSetting::Text(_) => Err("is set in a file alone: [databases.erp]".to_owned()),
         }
     }
 
@@ -215,7 +215,7 @@ fn put(database: &mut DatabaseAt, name: &str, value: &DeValue<'_>) -> Result<(),
         let near = did_you_mean(name, DATABASE_KEYS.iter().map(|key| key.name));
         return Err(format!("{name} is no key of a database{near}"));
     };
-    (key.put)(database, Given::Toml(value)).map_err(|wrong| format!("{name} {wrong}"))
+    (key.put)(database, RawSetting::Toml(value)).map_err(|wrong| format!("{name} {wrong}"))
 }
 
 /// Checks what the keys are together, and fills in what follows.

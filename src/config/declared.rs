@@ -23,7 +23,7 @@ pub struct Declared {
 words! {
     /// The kind of a declared object, in the order in which they are applied: policies and subscriptions exist before
     /// sources are read.
-    pub enum Kind {
+    pub enum ObjectKind {
         /// `[[tenant]]`
         Tenant = "tenant",
         /// `[[provider]]`
@@ -41,7 +41,7 @@ words! {
 #[derive(Clone, Debug)]
 pub struct Object {
     /// Its kind.
-    pub kind: Kind,
+    pub kind: ObjectKind,
     /// Its name.
     pub name: String,
     /// Its other fields, as in the API.
@@ -191,7 +191,7 @@ const SOURCE: [Field; 5] = [
     optional("from", Form::TEXT, "For sqlite, when it is created: start, or now, which skips the existing rows"),
 ];
 
-impl Kind {
+impl ObjectKind {
     /// Its fields.
     pub const fn fields(self) -> &'static [Field] {
         match self {
@@ -221,7 +221,7 @@ impl Kind {
 /// Reads the objects of one section.
 pub(super) fn section(
     text: SourceText<'_>,
-    kind: Kind,
+    kind: ObjectKind,
     value: &Spanned<DeValue<'_>>,
     into: &mut Declared,
     problems: &mut Vec<Problem>,
@@ -238,7 +238,7 @@ pub(super) fn section(
             continue;
         };
         let before = problems.len();
-        let found = object(text, kind, (at, table), problems);
+        let found = object(text, kind, at, table, problems);
         let known = |other: &Object| other.kind == kind && other.name == found.name;
         if into.objects.iter().any(known) {
             problems.push(text.problem(at, format!("{word} {} is declared twice", found.name)));
@@ -251,8 +251,9 @@ pub(super) fn section(
 
 fn object(
     text: SourceText<'_>,
-    kind: Kind,
-    (at, table): (usize, &DeTable<'_>),
+    kind: ObjectKind,
+    at: usize,
+    table: &DeTable<'_>,
     problems: &mut Vec<Problem>,
 ) -> Object {
     let mut found = Object {
@@ -308,7 +309,7 @@ impl Object {
     }
 }
 
-fn unknown(kind: Kind, key: &str) -> String {
+fn unknown(kind: ObjectKind, key: &str) -> String {
     let word = kind.as_str();
     if matches!(key, "secret" | "secrets" | "token") {
         return format!(

@@ -4,8 +4,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::config::databases::{self, DATABASES};
-use crate::config::declared::{self, Kind};
-use crate::config::forms::Given;
+use crate::config::declared::{self, ObjectKind};
+use crate::config::forms::RawSetting;
 use crate::config::problem::{Problem, SourceText, did_you_mean};
 use crate::config::settings::{KEYS, Key, SECTIONS};
 use crate::config::{Loaded, problem::Origin};
@@ -33,8 +33,9 @@ fn section(
     into: &mut Loaded,
     problems: &mut Vec<Problem>,
 ) {
-    let (at, section) = (name.span().start, name.get_ref().as_ref());
-    if let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.as_str() == section) {
+    let at = name.span().start;
+    let section = name.get_ref().as_ref();
+    if let Some(kind) = ObjectKind::ALL.into_iter().find(|kind| kind.as_str() == section) {
         return declared::section(text, kind, value, &mut into.declared, problems);
     }
     if section == DATABASES {
@@ -58,7 +59,7 @@ fn section(
             problems.push(text.problem(at, unknown_key(section, name.get_ref())));
             continue;
         };
-        match key.put(&mut into.settings, Given::Toml(value.get_ref())) {
+        match key.put(&mut into.settings, RawSetting::Toml(value.get_ref())) {
             Ok(()) => into.set_origin(key, text.origin(at)),
             Err(wrong) => {
                 let what = format!("{} {wrong}", key.path());
@@ -107,7 +108,7 @@ pub(super) fn variables<'a>(
             problems.push(Problem::new(name, format!("sets no key{near}")));
             continue;
         };
-        match key.put(&mut into.settings, Given::Text(value)) {
+        match key.put(&mut into.settings, RawSetting::Text(value)) {
             Ok(()) => into.set_origin(key, Origin::Environment(name.to_owned())),
             Err(wrong) => problems.push(Problem::new(name, format!("{} {wrong}", key.path()))),
         }

@@ -32,14 +32,14 @@ const UNITS: [(&str, u64); 6] = [
 
 /// A value as it was given: in a file, or as the text of a variable or flag.
 #[derive(Clone, Copy, Debug)]
-pub enum Given<'a> {
+pub enum RawSetting<'a> {
     /// From a file.
     Toml(&'a DeValue<'a>),
     /// From a variable of the environment or a flag.
     Text(&'a str),
 }
 
-impl<'a> Given<'a> {
+impl<'a> RawSetting<'a> {
     pub(super) fn text(self) -> Result<&'a str, String> {
         match self {
             Self::Text(text) => Ok(text),
@@ -71,7 +71,7 @@ impl<'a> Given<'a> {
                 let wrong = || format!("is {}; it must be a list like [\"…\"]", kind(value));
                 let list = value.as_array().ok_or_else(wrong)?;
                 list.iter()
-                    .map(|item| Given::Toml(item.as_ref()).text().map(str::to_owned))
+                    .map(|item| RawSetting::Toml(item.as_ref()).text().map(str::to_owned))
                     .collect()
             }
         }
@@ -97,7 +97,7 @@ pub(super) trait Form {
     type Output;
 
     /// Parses it and checks its bounds.
-    fn read(&self, given: Given<'_>) -> Result<Self::Output, String>;
+    fn read(&self, given: RawSetting<'_>) -> Result<Self::Output, String>;
 
     /// The value as it is written in a file. JSON and TOML write these values alike.
     fn shown(&self, value: &Self::Output) -> Value;
@@ -131,9 +131,9 @@ macro_rules! form {
         impl Form for $form {
             type Output = $held;
 
-            fn read(&self, given: Given<'_>) -> Result<$held, String> {
+            fn read(&self, given: RawSetting<'_>) -> Result<$held, String> {
                 $(let Self($least, $most) = self;)?
-                let read: fn(Given<'_> $(, &$bound, &$bound)?) -> Result<$held, String> = $read;
+                let read: fn(RawSetting<'_> $(, &$bound, &$bound)?) -> Result<$held, String> = $read;
                 read(given $(, $least, $most)?)
             }
 
@@ -194,14 +194,14 @@ form! {
 }
 
 /// A table of lists, by name.
-fn lists(given: &Given<'_>, like: &str) -> Result<BTreeMap<String, Vec<String>>, String> {
+fn lists(given: &RawSetting<'_>, like: &str) -> Result<BTreeMap<String, Vec<String>>, String> {
     let wrong = || format!("must be a table like {like}");
     match given {
-        Given::Text(text) => serde_json::from_str(text).map_err(|_why| wrong()),
-        Given::Toml(value) => {
+        RawSetting::Text(text) => serde_json::from_str(text).map_err(|_why| wrong()),
+        RawSetting::Toml(value) => {
             let table = value.as_table().ok_or_else(wrong)?;
             let list = |(name, value): (&Spanned<Cow<'_, str>>, &Spanned<DeValue<'_>>)| {
-                Ok((name.get_ref().to_string(), Given::Toml(value.get_ref()).list()?))
+                Ok((name.get_ref().to_string(), RawSetting::Toml(value.get_ref()).list()?))
             };
             table.iter().map(list).collect()
         }
@@ -452,8 +452,8 @@ form! {
         });
         let bytes = match (in_units, given) {
             (Some(bytes), _) => bytes,
-            (None, Given::Toml(DeValue::String(text))) => return says_of(&format!("{text:?}")),
-            (None, Given::Text(text)) if text.parse::<u64>().is_err() => {
+            (None, RawSetting::Toml(DeValue::String(text))) => return says_of(&format!("{text:?}")),
+            (None, RawSetting::Text(text)) if text.parse::<u64>().is_err() => {
                 return says_of(&format!("{text:?}"));
             }
             (None, given) => given.number()?,
@@ -504,19 +504,19 @@ form! {
     read |given, least, most| {
         let wrong = || "must be a table like { finance = \"90d\" }".to_owned();
         let texts: Vec<(String, String)> = match given {
-            Given::Text(text) => {
+            RawSetting::Text(text) => {
                 serde_json::from_str::<BTreeMap<_, _>>(text).map_err(|_why| wrong())?.into_iter().collect()
             }
-            Given::Toml(value) => {
+            RawSetting::Toml(value) => {
                 let table = value.as_table().ok_or_else(wrong)?;
                 let one = |(name, value): (&Spanned<Cow<'_, str>>, &Spanned<DeValue<'_>>)| {
-                    Ok((name.get_ref().to_string(), Given::Toml(value.get_ref()).text()?.to_owned()))
+                    Ok((name.get_ref().to_string(), RawSetting::Toml(value.get_ref()).text()?.to_owned()))
                 };
                 table.iter().map(one).collect::<Result<_, String>>()?
             }
         };
         let read = |(name, text): (String, String)| {
-            let span = Span(*least, *most).read(Given::Text(&text)).map_err(|why| format!("has {name:?}, which {why}"))?;
+            let span = Span(*least, *most).read(RawSetting::Text(&text)).map_err(|why| format!("has {name:?}, which {why}"))?;
             Ok((name, span))
         };
         texts.into_iter().map(read).collect()
@@ -547,7 +547,7 @@ pub(super) struct Maybe<F>(pub(super) F);
 impl<T: Copy + PartialEq> Form for Word<T> {
     type Output = T;
 
-    fn read(&self, given: Given<'_>) -> Result<T, String> {
+    fn read(&self, given: RawSetting<'_>) -> Result<T, String> {
         let text = given.text()?;
         let found = self.0.iter().find(|(word, _)| *word == text);
         found
@@ -579,7 +579,7 @@ impl<T: Copy + PartialEq> Form for Word<T> {
 impl<F: Form> Form for Maybe<F> {
     type Output = Option<F::Output>;
 
-    fn read(&self, given: Given<'_>) -> Result<Self::Output, String> {
+    fn read(&self, given: RawSetting<'_>) -> Result<Self::Output, String> {
         self.0.read(given).map(Some)
     }
 
@@ -601,13 +601,13 @@ impl<F: Form> Form for Maybe<F> {
 }
 
 /// Parses a truth value.
-fn flag(given: Given<'_>) -> Result<bool, String> {
+fn flag(given: RawSetting<'_>) -> Result<bool, String> {
     let wrong = |what: &dyn Display| format!("is {what}; it must be true or false");
     match given {
-        Given::Text("true") => Ok(true),
-        Given::Text("false") => Ok(false),
-        Given::Text(text) => Err(wrong(&format!("{text:?}"))),
-        Given::Toml(value) => value.as_bool().ok_or_else(|| wrong(&kind(value))),
+        RawSetting::Text("true") => Ok(true),
+        RawSetting::Text("false") => Ok(false),
+        RawSetting::Text(text) => Err(wrong(&format!("{text:?}"))),
+        RawSetting::Toml(value) => value.as_bool().ok_or_else(|| wrong(&kind(value))),
     }
 }
 

@@ -20,9 +20,9 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 
 pub use environment::{CREDENTIALS, Environment, environment, own_variables};
-pub use forms::Given;
 #[cfg(any(test, feature = "internals"))]
 pub use forms::ProxyUrl;
+pub use forms::RawSetting;
 pub use permitted::permitted;
 pub use problem::{Origin, Problem, SettingsError};
 #[cfg(any(test, feature = "internals"))]
@@ -81,7 +81,8 @@ impl Loaded {
 impl Sources {
     /// Reads and checks everything. The error names every mistake.
     pub fn load(&self) -> Result<Loaded, SettingsError> {
-        let (mut loaded, mut problems) = (Loaded::default(), Vec::new());
+        let mut loaded = Loaded::default();
+        let mut problems = Vec::new();
         loaded.settings.database.directory = self.environment.data_directory();
         loaded.file = self.path();
         for path in loaded.file.as_deref().map(with_more).transpose()?.unwrap_or_default() {
@@ -96,7 +97,7 @@ impl Sources {
                 problems.push(Problem::new(flag, format!("there is no key {path}{near}")));
                 continue;
             };
-            match key.put(&mut loaded.settings, Given::Text(value)) {
+            match key.put(&mut loaded.settings, RawSetting::Text(value)) {
                 Ok(()) => loaded.set_origin(key, Origin::Flag(flag.clone())),
                 Err(wrong) => problems.push(Problem::new(flag, format!("{path} {wrong}"))),
             }
@@ -188,7 +189,8 @@ impl Live {
     /// Compares with `fresh`: the settings that a reload would lead to, and the changed keys.
     pub fn change_to(&self, fresh: &Settings) -> Change {
         let mut settings = Settings::clone(&self.get());
-        let (mut taken, mut waiting) = (Vec::new(), Vec::new());
+        let mut taken = Vec::new();
+        let mut waiting = Vec::new();
         let differs = |key: &&Key| key.get(&settings) != key.get(fresh);
         let changed: Vec<&'static Key> = KEYS.iter().filter(differs).collect();
         for key in changed {
@@ -209,7 +211,8 @@ mod tests {
     use super::*;
 
     fn load(text: &str, environment: Environment) -> Result<Loaded, String> {
-        let (mut loaded, mut problems) = (Loaded::default(), Vec::new());
+        let mut loaded = Loaded::default();
+        let mut problems = Vec::new();
         file::read(
             SourceText { path: Path::new("oncebox.toml"), text },
             &mut loaded,

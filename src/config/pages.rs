@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::config::databases::{DATABASE_KEYS, DATABASES};
-use crate::config::declared::Kind;
+use crate::config::declared::ObjectKind;
 use crate::config::settings::{KEYS, Key, SECTIONS, Settings, TakesEffect};
 
 /// The width of the default file's comments.
@@ -56,7 +56,7 @@ pub fn default_file() -> String {
     }
     line(&mut page, "");
     line(&mut page, "# Created and updated by `oncebox apply`, not by a restart.");
-    for kind in Kind::ALL {
+    for kind in ObjectKind::ALL {
         line(&mut page, "");
         line(&mut page, &format!("# [[{}]]", kind.as_str()));
         for field in kind.fields() {
@@ -137,7 +137,7 @@ file. `oncebox config default` explains each field.
 
 ",
     );
-    for kind in Kind::ALL {
+    for kind in ObjectKind::ALL {
         let named = |required: bool| {
             let fields = kind.fields().iter().filter(|field| field.required == required);
             fields.map(|field| format!("`{}`", field.name)).collect::<Vec<_>>().join(", ")
@@ -165,7 +165,7 @@ pub fn schema() -> Value {
         });
         sections.insert(section.to_owned(), section_schema);
     }
-    sections.extend(Kind::ALL.map(|kind| (kind.as_str().to_owned(), kind.schema())));
+    sections.extend(ObjectKind::ALL.map(|kind| (kind.as_str().to_owned(), kind.schema())));
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "oncebox.toml",

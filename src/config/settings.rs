@@ -15,9 +15,9 @@ use serde_json::Value;
 
 use crate::config::databases::{DatabaseAt, DatabaseTables};
 use crate::config::forms::{
-    Address, Addresses, Argv, BoxName, Bytes, Clusters, Commands, Domains, Flag, Form, Given,
-    Hosts, KeptFields, Maybe, Networks, Number, Path, ProxyAt, ProxyUrl, SecretPath, Size, Span,
-    SpanOf, Steps, Text, Url, Word,
+    Address, Addresses, Argv, BoxName, Bytes, Clusters, Commands, Domains, Flag, Form, Hosts,
+    KeptFields, Maybe, Networks, Number, Path, ProxyAt, ProxyUrl, RawSetting, SecretPath, Size,
+    Span, SpanOf, Steps, Text, Url, Word,
 };
 use crate::model::address::AddressPolicy;
 use crate::model::delivery::{self, Schedule};
@@ -55,7 +55,7 @@ pub struct Key {
     pub takes: TakesEffect,
     /// For a key whose default is no value: the default in words, and an example.
     pub unset: Option<(&'static str, &'static str)>,
-    put: fn(&mut Settings, Given<'_>) -> Result<(), String>,
+    put: fn(&mut Settings, RawSetting<'_>) -> Result<(), String>,
     copy: fn(&mut Settings, &Settings),
     get: fn(&Settings) -> Value,
     public: fn(&Settings) -> Value,
@@ -75,7 +75,7 @@ impl Key {
     }
 
     /// Parses and sets a value. The error continues a sentence that begins with the key.
-    pub fn put(&self, into: &mut Settings, given: Given<'_>) -> Result<(), String> {
+    pub fn put(&self, into: &mut Settings, given: RawSetting<'_>) -> Result<(), String> {
         (self.put)(into, given)
     }
 
@@ -138,12 +138,12 @@ macro_rules! settings {
         )*
 
         /// The sections, in the order of the file, and what they are about.
-        pub const SECTIONS: &[(&str, &str)] = &[$((plain(stringify!($section)), $about),)*];
+        pub const SECTIONS: &[(&str, &str)] = &[$((without_raw_mark(stringify!($section)), $about),)*];
 
         /// The keys, in the order of the file.
         pub const KEYS: &[Key] = &[$($(
             Key {
-                section: plain(stringify!($section)),
+                section: without_raw_mark(stringify!($section)),
                 name: settings!(@named $name $($shown)?),
                 about: $what,
                 takes: TakesEffect::$takes,
@@ -163,7 +163,7 @@ macro_rules! settings {
 }
 
 /// A name without the mark of a word that Rust keeps for itself.
-const fn plain(name: &str) -> &str {
+const fn without_raw_mark(name: &str) -> &str {
     match name.as_bytes() {
         [b'r', b'#', ..] => name.split_at(2).1,
         _ => name,

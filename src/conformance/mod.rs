@@ -232,13 +232,11 @@ impl Test<'_> {
 
     /// Starts a run of an event, and plans its kill.
     fn begin(&mut self, index: usize) -> Result<(), Error> {
-        let (Some(event), Some(progress)) =
-            (self.plan.events.get(index), self.progress.get_mut(index))
-        else {
-            return Ok(());
-        };
+        let Some(event) = self.plan.events.get(index) else { return Ok(()) };
+        let Some(progress) = self.progress.get_mut(index) else { return Ok(()) };
         progress.runs = progress.runs.saturating_add(1);
-        let (attempt, is_spared) = (progress.runs, progress.kills >= MAX_KILLS);
+        let attempt = progress.runs;
+        let is_spared = progress.kills >= MAX_KILLS;
         let overtaken = self.plan.events.iter().zip(&self.progress).any(|(other, progress)| {
             other.entity == event.entity && other.version > event.version && progress.runs > 0
         });

@@ -179,7 +179,8 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_order_under_other_names() {
-        let (one, other) = (Plan::new(50, 7, "a"), Plan::new(50, 7, "b"));
+        let one = Plan::new(50, 7, "a");
+        let other = Plan::new(50, 7, "b");
         assert_eq!(one.order, other.order);
         assert_ne!(one.events, other.events);
         assert_ne!(one.order, Plan::new(50, 8, "a").order);
@@ -191,7 +192,8 @@ mod tests {
         assert!((0..100).all(|n| order.contains(&n)));
         assert!(order.windows(2).any(|pair| pair[0] == pair[1]), "none at the same time");
         let overtaken = |pair: &[usize]| {
-            let (one, next) = (&events[pair[0]], &events[pair[1]]);
+            let one = &events[pair[0]];
+            let next = &events[pair[1]];
             one.entity == next.entity && one.version > next.version
         };
         let seen: Vec<usize> = order.clone();

@@ -62,12 +62,14 @@ mod built {
         let last = records.last().map(|event| event.id.as_str()).unwrap_or_default();
         let events: Vec<&Event> = plan.events.iter().collect();
         let mut report = Report { duplicates: repeated, ..Report::default() };
-        let (mut counted, mut failures) = (EffectCounts::default(), 0);
+        let mut counted = EffectCounts::default();
+        let mut failures = 0;
         // The consumer is killed while it is at a portion, or when it has done it and not yet said so to the broker.
         for portion in records.chunks(records.len().div_ceil(KILLS + 1).max(1)) {
             write(&brokers, portion).map_err(failed)?;
             let is_last = portion.last().is_some_and(|event| event.id == last);
-            let (before, began) = (counted.effects, clock.monotonic());
+            let before = counted.effects;
+            let began = clock.monotonic();
             let patience = if is_last { STALLED } else { PORTION };
             let mut running = start(options, &brokers, clock)?;
             report.runs = report.runs.saturating_add(1);

@@ -5,11 +5,11 @@ use serde_json::Map;
 use crate::api::people::Session;
 use crate::console::actions::{self, Action, Asks, Then};
 use crate::console::correction::Correction;
-use crate::console::fields::{self, Field, Kind};
+use crate::console::fields::{self, Field, FieldKind};
 use crate::console::form::{Form, LargeField, Said, Submission, form_number, is_own, local_page};
 use crate::console::input::{self, present, put, read, typed};
 use crate::console::layout;
-use crate::console::page::{Shared, View, csrf, mark};
+use crate::console::page::{ConsoleContext, View, csrf, mark};
 use crate::console::pages::is_page;
 use crate::console::prelude::*;
 use crate::http::message::{Head, Method, Request, Response};
@@ -29,7 +29,7 @@ const MAX_STORED_BYTES: usize = 128 << 10;
 
 /// `/console/act/{name}`: the form (GET), or the action itself (POST).
 pub(super) fn answer(
-    inner: &Shared,
+    inner: &ConsoleContext,
     request: Request,
     session: &Session,
     name: &str,
@@ -50,7 +50,7 @@ pub(super) fn answer(
 /// The task of a request: first whether the person may do it, then what the form has.
 /// Fails with the page that says why not.
 fn begin(
-    inner: &Shared,
+    inner: &ConsoleContext,
     request: Request,
     session: &Session,
     name: &str,
@@ -78,7 +78,11 @@ fn begin(
 
 /// The action of that name.
 /// Fails if there is none, or the person may not do it.
-fn allowed(inner: &Shared, session: &Session, name: &str) -> Result<&'static Action, PageError> {
+fn allowed(
+    inner: &ConsoleContext,
+    session: &Session,
+    name: &str,
+) -> Result<&'static Action, PageError> {
     let action = actions::find(name).ok_or_else(|| PageError::not_found(inner.texts))?;
     if session.person.may(action.right) {
         Ok(action)
@@ -99,14 +103,14 @@ fn large_field(action: &Action) -> Option<LargeField> {
 }
 
 /// Most bytes of the body that a person may send to the action of that name; `None`: nothing of it is read.
-pub(super) fn most_bytes(inner: &Shared, session: &Session, name: &str) -> Option<usize> {
+pub(super) fn most_bytes(inner: &ConsoleContext, session: &Session, name: &str) -> Option<usize> {
     let action = allowed(inner, session, name).ok()?;
     Some(LargeField::most_of_body(large_field(action).as_ref()))
 }
 
 /// A form with what was typed in it before.
 pub(super) fn form(
-    inner: &Shared,
+    inner: &ConsoleContext,
     head: Head,
     session: &Session,
     name: &str,
@@ -120,7 +124,7 @@ pub(super) fn form(
 
 /// One submission of an action's form.
 struct Task {
-    inner: Shared,
+    inner: ConsoleContext,
     action: &'static Action,
     fields: Vec<Field>,
     head: Head,
@@ -133,13 +137,15 @@ struct Task {
 impl Task {
     /// A submission by a person who may do it.
     fn new(
-        inner: &Shared,
+        inner: &ConsoleContext,
         head: Head,
         session: &Session,
         action: &'static Action,
         given: Form,
     ) -> Self {
-        let (inner, session, fields) = (inner.clone(), session.clone(), fields::of(action));
+        let inner = inner.clone();
+        let session = session.clone();
+        let fields = fields::of(action);
         let was = given.get("was").and_then(|was| serde_json::from_str(was).ok());
         let mut task = Self { inner, action, fields, head, session, given, was };
         if let Some(was) = &task.was {
@@ -178,7 +184,8 @@ impl Task {
             Submission::Running => return reply.send(refused(PageError::running(t))),
             Submission::Done(page) => return reply.send(see(&page)),
         }
-        let (inner, person) = (self.inner.clone(), self.session.person.clone());
+        let inner = self.inner.clone();
+        let person = self.session.person.clone();
         let unanswered = Response::new(500);
         let back = Back { task: self, number, reply };
         inner.api.ask(&person, request, Reply::new(Box::new(back), unanswered));
@@ -224,7 +231,7 @@ impl Task {
                     (code(view, secret))
                 }
                 @if !answer.items("checks").is_empty() {
-                    (Cells("check = name; state = state state; detail", &[]).table(view, view.t.checks, answer.items("checks"), ("", "")))
+                    (Cells("check = name; state = state state; detail", &[]).table(view, view.t.checks, answer.items("checks"), EmptyNote::default()))
                 }
                 details { summary { (view.t.whole_answer) } (json(view, &without_secrets(&answer))) }
                 p { a.button href=(next) { (view.t.go_on) } }
@@ -323,13 +330,13 @@ impl Task {
         // What is of another kind is not shown. The kind itself stays, so it may be no field.
         let kinds: Vec<String> = self.fields.iter().map(|field| field.path.clone()).collect();
         self.fields.retain(|field| {
-            let by = field.of.as_ref().filter(|(by, _)| !kinds.contains(by));
-            by.is_none_or(|(by, of)| of.iter().any(|kind| kind == found.text(by)))
+            let used_for = field.used_for.as_ref().filter(|one| !kinds.contains(&one.field));
+            used_for.is_none_or(|one| one.values.iter().any(|v| v == found.text(&one.field)))
         });
         let mut was = Map::new();
         for field in &self.fields {
             let text = match &field.kind {
-                Kind::Bytes => payload.clone().unwrap_or_default(),
+                FieldKind::Bytes => payload.clone().unwrap_or_default(),
                 _ => present(field, &found),
             };
             self.given.fill(&field.path, &text);
@@ -390,13 +397,16 @@ impl Task {
 
     /// The JSON body of the fields that are filled in, or touched. `all`: those that are required must be.
     fn body(&self, all: bool) -> Result<Map<String, Value>, PageError> {
-        let (mut body, mut emptied, t) = (Map::new(), Vec::new(), self.inner.texts);
+        let mut body = Map::new();
+        let mut emptied = Vec::new();
+        let t = self.inner.texts;
         // An object is sent as a whole.
         let is_sent = |field: &Field| {
             let mut siblings = self.fields.iter().filter(|other| other.top() == field.top());
             siblings.any(|field| self.is_touched(field) != Some(false))
         };
-        for field in self.fields.iter().filter(|field| field.kind != Kind::Place && is_sent(field))
+        for field in
+            self.fields.iter().filter(|field| field.kind != FieldKind::Place && is_sent(field))
         {
             let wrong = |why: &str| PageError::field(t, &field.path, why);
             match read(field, &self.given).map_err(|why| wrong(&format!("{why}.")))? {
@@ -427,12 +437,13 @@ impl Task {
         let action = self.action;
         let (further, first): (Vec<&Field>, Vec<_>) =
             self.fields.iter().partition(|field| field.is_further);
-        let wrong = error.and_then(|error| Some((error.field.clone()?, error.detail.clone())));
+        let is_meant =
+            |field: &&Field| error.is_some_and(|error| error.field.as_ref() == Some(&field.path));
         let is_checked =
             action.asks == Asks::Correct && error.is_none() && self.head.method == Method::Post;
-        let has_file = self.fields.iter().any(|field| field.kind == Kind::Bytes);
+        let has_file = self.fields.iter().any(|field| field.kind == FieldKind::Bytes);
         let is_typed = |name: &str| {
-            self.fields.iter().any(|field| field.kind == Kind::Place && field.path == name)
+            self.fields.iter().any(|field| field.kind == FieldKind::Place && field.path == name)
         };
         self.page(status, |view| {
             html! {
@@ -459,11 +470,11 @@ impl Task {
                     @if let Some(shown) = self.selection().filter(|_| action.asks == Asks::DryRun || is_checked) {
                         input type="hidden" name="shown" value=(shown);
                     }
-                    (input::all(view, &first, &self.given, wrong.as_ref()))
+                    (input::all(view, &first, &self.given, error))
                     @if !further.is_empty() {
-                        details open[further.iter().any(|field| wrong.as_ref().is_some_and(|(path, _)| *path == field.path))] {
+                        details open[further.iter().any(is_meant)] {
                             summary { (view.t.more_fields) }
-                            (input::all(view, &further, &self.given, wrong.as_ref()))
+                            (input::all(view, &further, &self.given, error))
                         }
                     }
                     div.actions {

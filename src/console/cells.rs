@@ -4,11 +4,11 @@
 //! [`Cell::of`]; without it, the field is shown as it is. Of `one|other` the first that is there is shown, and `outer.inner` is
 //! a field of a field. A page computes what a text cannot say, by the label. `+label` is shown only when it was chosen.
 
-use maud::{Markup, html};
+use maud::{Markup, Render, html};
 use serde_json::Value;
 
 use crate::console::elements::{
-    empty, facts, id, link, number, state, table, text_or, time, told, word,
+    EmptyNote, facts, id, link, number, state, table, text_or, time, told, word,
 };
 use crate::console::json::Fields;
 use crate::console::page::View;
@@ -63,7 +63,8 @@ impl<'a> Cells<'a> {
             let (given, value) = part.split_once(" = ").unwrap_or((part, part));
             let name = given.trim_start_matches('+');
             let computed = computed.iter().find(|(known, _)| *known == name).map(|(_, of)| *of);
-            let (label, value) = (view.t.named(name), value.trim_start_matches('+'));
+            let label = view.t.named(name);
+            let value = value.trim_start_matches('+');
             Cell { name, is_usual: name == given, label, value, computed }
         };
         text.split("; ").map(cell).collect()
@@ -89,15 +90,15 @@ impl<'a> Cells<'a> {
         cells.iter().map(|cell| (cell.name, cell.label, shown.contains(&cell.name))).collect()
     }
 
-    /// A table of objects; without any, `none` says so, and what to do next.
+    /// A table of objects; `empty` is shown if there are none.
     pub(super) fn table(
         &self,
         view: &View<'_>,
         caption: &str,
         objects: &[Value],
-        none: (&str, &str),
+        empty: EmptyNote<'_>,
     ) -> Markup {
-        self.chosen(view, &[], caption, objects, none)
+        self.chosen(view, &[], caption, objects, empty)
     }
 
     /// The same with the columns that were chosen.
@@ -107,10 +108,10 @@ impl<'a> Cells<'a> {
         chosen: &[&str],
         caption: &str,
         objects: &[Value],
-        none: (&str, &str),
+        empty: EmptyNote<'_>,
     ) -> Markup {
         if objects.is_empty() {
-            return empty(none.0, none.1);
+            return empty.render();
         }
         let cells = self.shown(view, chosen);
         let heads: Vec<_> = cells.iter().map(|cell| cell.label).collect();

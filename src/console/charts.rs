@@ -27,11 +27,13 @@ pub(super) fn timeline(view: &View<'_>, attempts: &[Value], waits: &[Wait]) -> M
         return html! {};
     }
     let count = i64::try_from(attempts.len()).unwrap_or(i64::MAX).max(1);
-    let (mark, left) = ((400 / count).clamp(4, 24), 6);
+    let mark = (400 / count).clamp(4, 24);
+    let left = 6;
     let weight = |wait: &Wait| i64::from((wait.ms.max(0).unsigned_abs() / 1000 + 1).ilog2());
     let weights = waits.iter().map(weight).sum::<i64>().max(1);
     let unit = ((WIDTH - 2 * left - mark * count) / weights).min(40);
-    let (mut x, mut drawn) = (left, String::new());
+    let mut x = left;
+    let mut drawn = String::new();
     for (n, wait) in waits.iter().enumerate() {
         let width = weight(wait) * unit;
         let (y, high, class) = if wait.is_held { (21, 14, "held") } else { (26, 4, "off") };
@@ -60,7 +62,8 @@ pub(super) fn timeline(view: &View<'_>, attempts: &[Value], waits: &[Wait]) -> M
         x += mark;
     }
     let succeeded = attempts.iter().filter(|row| row.text("class") == "success").count();
-    let (t, waited) = (view.t, span(waits.iter().map(|wait| wait.ms).sum()));
+    let t = view.t;
+    let waited = span(waits.iter().map(|wait| wait.ms).sum());
     let label = format!(
         "{}: {}. {}: {succeeded}. {}: {waited}.",
         t.attempts,
@@ -69,7 +72,7 @@ pub(super) fn timeline(view: &View<'_>, attempts: &[Value], waits: &[Wait]) -> M
         t.waited
     );
     html! {
-        figure { (svg(&label, (x + left, 56), &drawn)) figcaption.small { (label) br; (t.timeline_legend) } }
+        figure { (svg(&label, x + left, 56, &drawn)) figcaption.small { (label) br; (t.timeline_legend) } }
     }
 }
 
@@ -80,7 +83,8 @@ pub(super) fn strip(view: &View<'_>, attempts: &[Value]) -> Markup {
     let mut bars: BTreeMap<&str, String> = BTreeMap::new();
     for (n, row) in (0_i64..).zip(shown) {
         let (color, _) = mood(row.text("class"));
-        let (x, y) = (n * 10, if color == "good" { 10 } else { 0 });
+        let x = n * 10;
+        let y = if color == "good" { 10 } else { 0 };
         let _written = write!(bars.entry(color).or_default(), "M{x} {y}h8V24h-8z");
     }
     let failed = attempts.iter().filter(|row| row.text("class") != "success").count();
@@ -115,7 +119,8 @@ pub(super) fn lines(view: &View<'_>, minutes: &[Value]) -> Markup {
         hour(view, 126)
     );
     let sum = |value: &dyn Fn(&Value) -> i64| minutes.iter().map(value).sum::<i64>();
-    let (first, second) = (sum(&accepted), sum(&delivered));
+    let first = sum(&accepted);
+    let second = sum(&delivered);
     let label = format!(
         "{}: {first}. {}: {second}. {most} {}.",
         t.accepted_hour, t.delivered_hour, t.most_a_minute
@@ -127,7 +132,7 @@ pub(super) fn lines(view: &View<'_>, minutes: &[Value]) -> Markup {
                 span { span.key-a aria-hidden="true" { "━━" } " " (t.accepted_hour) }
                 span { span.key-b aria-hidden="true" { "╍╍" } " " (t.delivered_hour) }
             }
-            (svg(&label, (WIDTH, 132), &drawn))
+            (svg(&label, WIDTH, 132, &drawn))
         }
     }
 }
@@ -137,7 +142,8 @@ pub(super) fn history(view: &View<'_>, name: &str, what: &str, rows: &[Value]) -
     let t = view.t;
     let width = (WIDTH - 60) / i64::try_from(rows.len()).unwrap_or(i64::MAX).max(1);
     let most_of = |field: &str| rows.iter().map(|row| row.int(field)).max().unwrap_or(0).max(1);
-    let (most, slowest) = (most_of("total"), most_of("p95_ms"));
+    let most = most_of("total");
+    let slowest = most_of("p95_ms");
     let takes_time = rows.iter().any(|row| !row.field("p95_ms").is_null());
     let left = |n: i64| 60 + n * width;
     let bar = |(n, row): (i64, &Value)| {
@@ -145,7 +151,8 @@ pub(super) fn history(view: &View<'_>, name: &str, what: &str, rows: &[Value]) -
         let failed = (row.int("failed").saturating_mul(100) / most).max(row.int("failed").min(2));
         let all =
             (row.int("total").saturating_mul(100) / most).max(failed).max(row.int("total").min(1));
-        let (x, thick) = (left(n), (width - 1).max(3));
+        let x = left(n);
+        let thick = (width - 1).max(3);
         let rect = |y: i64, height: i64, class| {
             format!(
                 "<rect x=\"{x}\" y=\"{y}\" width=\"{thick}\" height=\"{height}\" class=\"{class}\"/>"
@@ -169,7 +176,8 @@ pub(super) fn history(view: &View<'_>, name: &str, what: &str, rows: &[Value]) -
         drawn += &axis(130, 200, &span(slowest));
     }
     let sum = |field: &str| rows.iter().map(|row| row.int(field)).sum::<i64>();
-    let (total, failed) = (sum("total"), sum("failed"));
+    let total = sum("total");
+    let failed = sum("failed");
     let label = format!("{name}: {what}: {total}, {failed} {}, {}", t.failed, rate(failed, total));
     html! {
         figcaption.legend {
@@ -182,7 +190,7 @@ pub(super) fn history(view: &View<'_>, name: &str, what: &str, rows: &[Value]) -
             }
             @if !rows.iter().all(is_known) { span { (t.shaded_unknown) } }
         }
-        (svg(&label, (WIDTH, low + 6), &drawn))
+        (svg(&label, WIDTH, low + 6, &drawn))
     }
 }
 
@@ -194,7 +202,8 @@ pub(super) fn rate(failed: i64, total: i64) -> String {
 
 /// The axes of a plot between these heights, and the number at its top.
 fn axis(top: i64, low: i64, most: &str) -> String {
-    let (high, deep) = (top + 6, low + 2);
+    let high = top + 6;
+    let deep = low + 2;
     let drawn = html! {
         path class="line" d={ "M60 " (top) "V" (low) "H709" } {}
         text x="52" y=(high) text-anchor="end" { (most) }
@@ -218,7 +227,8 @@ pub(super) fn heat(view: &View<'_>, minutes: &[Value], bounds: &[Value]) -> Mark
     for (n, row) in (0_i64..).zip(minutes) {
         for (bucket, count) in (1_i64..).zip(latencies(row)) {
             let shade = if count == 0 { 0 } else { 1 + count.saturating_mul(3) / most };
-            let (x, y) = (60 + n * 11, (rows - bucket) * 13);
+            let x = 60 + n * 11;
+            let y = (rows - bucket) * 13;
             *shades.entry(format!("h{shade}")).or_default() += &cell(x, y);
         }
     }
@@ -242,7 +252,7 @@ pub(super) fn heat(view: &View<'_>, minutes: &[Value], bounds: &[Value]) -> Mark
                         (Svg(paths(keys))) }
                     " " (t.many) }
             }
-            (svg(&label, (WIDTH, rows * 13 + 20), &drawn))
+            (svg(&label, WIDTH, rows * 13 + 20, &drawn))
         }
     }
 }
@@ -322,10 +332,10 @@ pub(super) fn bar(done: i64, of: i64) -> Markup {
     let drawn = format!(
         "<rect width=\"500\" height=\"14\" class=\"h0\"/><rect width=\"{width}\" height=\"14\" class=\"good\"/>"
     );
-    svg(&format!("{done} / {of}"), (500, 14), &drawn)
+    svg(&format!("{done} / {of}"), 500, 14, &drawn)
 }
 
-fn svg(label: &str, (width, height): (i64, i64), drawn: &str) -> Markup {
+fn svg(label: &str, width: i64, height: i64, drawn: &str) -> Markup {
     html! {
         svg viewBox={ "0 0 " (width) " " (height) } width=(width) height=(height) role="img" aria-label=(label) {
             (Svg(drawn.to_owned()))

@@ -45,7 +45,8 @@ impl Correction {
 
     /// Its difference, line by line.
     pub(super) fn difference(&self, view: &View<'_>) -> Markup {
-        let (t, after) = (view.t, String::from_utf8_lossy(&self.after));
+        let t = view.t;
+        let after = String::from_utf8_lossy(&self.after);
         if self.before.len().max(after.len()) > MAX_COMPARED_BYTES || self.before.is_empty() {
             return html! { p { (t.not_compared) " " (self.after.len()) } };
         }
@@ -54,7 +55,8 @@ impl Correction {
             Ok(_) => indented(&shown(text), usize::MAX),
             Err(_) => shown(text),
         };
-        let (before, after) = (lines(&self.before), lines(&after));
+        let before = lines(&self.before);
+        let after = lines(&after);
         let found = TextDiff::configure().timeout(MAX_TIME).diff_lines(&before, &after);
         let groups = found.grouped_ops(CONTEXT);
         let changes: Vec<_> =

@@ -139,9 +139,17 @@ pub(super) fn table(caption: &str, heads: &[&str], rows: &[Vec<Markup>]) -> Mark
     }
 }
 
-/// What is shown instead of an empty list: what to do next.
-pub(super) fn empty(text: &str, hint: &str) -> Markup {
-    html! { div.empty { p { (text) } @if !hint.is_empty() { p.small { (hint) } } } }
+/// Note in the place of an empty list: a sentence, and a hint at the next step.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct EmptyNote<'a> {
+    pub(super) text: &'a str,
+    pub(super) hint: &'a str,
+}
+
+impl Render for EmptyNote<'_> {
+    fn render(&self) -> Markup {
+        html! { div.empty { p { (self.text) } @if !self.hint.is_empty() { p.small { (self.hint) } } } }
+    }
 }
 
 /// A link to a page of one thing: `/console/events/{id}`.

@@ -15,13 +15,15 @@ use crate::console::form::{
     Form, clear_cookie, done_number, is_own, local_page, session_cookie, set_cookie, set_session,
 };
 use crate::console::layout::{self, entrance};
-use crate::console::page::{Content, Shared, TENANT_COOKIE, chosen_tenant, csrf, tenant_choice};
+use crate::console::page::{
+    ConsoleContext, Content, TENANT_COOKIE, chosen_tenant, csrf, tenant_choice,
+};
 use crate::console::pages::is_page;
 use crate::http::message::{Head, Method, Request, Response};
 
 /// `/console/enter` and `/console/log-in`. A link is used by a button, not by opening it: programs that look at links
 /// in mails do not use it up.
-pub(super) fn answer(inner: &Shared, request: &Request) -> Response {
+pub(super) fn answer(inner: &ConsoleContext, request: &Request) -> Response {
     let head = &request.head;
     if head.method != Method::Post {
         let given = Form::of_query(head).unwrap_or_default();
@@ -35,7 +37,8 @@ pub(super) fn answer(inner: &Shared, request: &Request) -> Response {
     let begun = if let Some(link) = given.get("link") {
         inner.api.enter(head, link)
     } else {
-        let (name, password) = (given.get("name"), given.raw("password"));
+        let name = given.get("name");
+        let password = given.raw("password");
         inner.api.log_in(head, name.unwrap_or_default(), password.unwrap_or_default())
     };
     match begun {
@@ -49,7 +52,7 @@ pub(super) fn answer(inner: &Shared, request: &Request) -> Response {
 
 /// The form that a page of ours sends.
 /// Fails if it comes from elsewhere, or cannot be read.
-fn own_form(inner: &Shared, request: &Request) -> Result<Form, PageError> {
+fn own_form(inner: &ConsoleContext, request: &Request) -> Result<Form, PageError> {
     if !is_own(&request.head) {
         return Err(PageError::foreign_form(inner.texts));
     }
@@ -59,7 +62,11 @@ fn own_form(inner: &Shared, request: &Request) -> Result<Form, PageError> {
 
 /// The form that a page of this session sends.
 /// Fails if it comes from elsewhere, or cannot be read.
-fn session_form(inner: &Shared, request: &Request, session: &Session) -> Result<Form, PageError> {
+fn session_form(
+    inner: &ConsoleContext,
+    request: &Request,
+    session: &Session,
+) -> Result<Form, PageError> {
     let given = own_form(inner, request)?;
     if given.get("csrf") != Some(csrf(&request.head, session).as_str()) {
         return Err(PageError::foreign_form(inner.texts));
@@ -67,7 +74,7 @@ fn session_form(inner: &Shared, request: &Request, session: &Session) -> Result<
     Ok(given)
 }
 
-fn enter(inner: &Shared, head: &Head, new: &NewSession, given: &Form) -> Response {
+fn enter(inner: &ConsoleContext, head: &Head, new: &NewSession, given: &Form) -> Response {
     let to = given.get("to").and_then(|to| local_page(to, is_page)).unwrap_or("/console/");
     let lasts = new.ends_at.ms().saturating_sub(inner.api.clock.wall().ms()) / 1000;
     let page = again(inner, head, new, given).unwrap_or_else(|| {
@@ -77,8 +84,9 @@ fn enter(inner: &Shared, head: &Head, new: &NewSession, given: &Form) -> Respons
 }
 
 /// A form that came after its session had ended: the person logs in on this page, and gets it as it was typed.
-pub(super) fn keep(inner: &Shared, request: &Request, path: &str) -> Response {
-    let (head, error) = (&request.head, PageError::logged_out(inner.texts));
+pub(super) fn keep(inner: &ConsoleContext, request: &Request, path: &str) -> Response {
+    let head = &request.head;
+    let error = PageError::logged_out(inner.texts);
     // A form for another tenant is not kept: the new session begins with the person's own.
     if !path.starts_with("act/") || !is_own(head) || chosen_tenant(inner, head).is_some() {
         return layout::error(inner, head, None, &error);
@@ -95,7 +103,7 @@ pub(super) fn keep(inner: &Shared, request: &Request, path: &str) -> Response {
 }
 
 /// The form that was kept, for the new session. It is shown, and not carried out.
-fn again(inner: &Shared, head: &Head, new: &NewSession, given: &Form) -> Option<Response> {
+fn again(inner: &ConsoleContext, head: &Head, new: &NewSession, given: &Form) -> Option<Response> {
     let action = given.get("to")?.strip_prefix("/console/act/")?;
     let kept = Form::parse(given.raw("keep")?.as_bytes()).ok()?;
     let session = inner.api.session(&new.secret, true).ok().flatten()?;
@@ -109,7 +117,7 @@ fn again(inner: &Shared, head: &Head, new: &NewSession, given: &Form) -> Option<
 }
 
 /// `POST /console/first-admin`: makes the first admin of the box, who is logged in at once.
-pub(super) fn first_admin(inner: &Shared, request: &Request) -> Response {
+pub(super) fn first_admin(inner: &ConsoleContext, request: &Request) -> Response {
     let head = &request.head;
     let mut given = match own_form(inner, request) {
         Ok(given) => given,
@@ -123,7 +131,11 @@ pub(super) fn first_admin(inner: &Shared, request: &Request) -> Response {
 }
 
 /// `POST /console/tenant`: shows another tenant. Leads to its overview: what a page shows is not there in another one.
-pub(super) fn choose_tenant(inner: &Shared, request: &Request, session: &Session) -> Response {
+pub(super) fn choose_tenant(
+    inner: &ConsoleContext,
+    request: &Request,
+    session: &Session,
+) -> Response {
     let head = &request.head;
     let refused = |error| layout::error(inner, head, Some(session), &error);
     let given = match session_form(inner, request, session) {
@@ -147,7 +159,7 @@ pub(super) fn choose_tenant(inner: &Shared, request: &Request, session: &Session
 }
 
 /// Ends the session.
-pub(super) fn leave(inner: &Shared, request: &Request, session: &Session) -> Response {
+pub(super) fn leave(inner: &ConsoleContext, request: &Request, session: &Session) -> Response {
     let head = &request.head;
     if let Err(error) = session_form(inner, request, session) {
         return layout::error(inner, head, Some(session), &error);
@@ -159,12 +171,12 @@ pub(super) fn leave(inner: &Shared, request: &Request, session: &Session) -> Res
 }
 
 /// The form to log in.
-pub(super) fn form(inner: &Shared, head: &Head) -> Response {
+pub(super) fn form(inner: &ConsoleContext, head: &Head) -> Response {
     login(inner, &Form::default(), head, None)
 }
 
 /// The form to log in, or to make the first admin while there is no user; with what was typed and what went wrong.
-fn login(inner: &Shared, given: &Form, head: &Head, error: Option<&PageError>) -> Response {
+fn login(inner: &ConsoleContext, given: &Form, head: &Head, error: Option<&PageError>) -> Response {
     let t = inner.texts;
     let has_users = inner.api.has_users().unwrap_or(true);
     let query = head.query.as_deref().map(|query| format!("?{query}")).unwrap_or_default();
@@ -202,7 +214,7 @@ fn login(inner: &Shared, given: &Form, head: &Head, error: Option<&PageError>) -
     entrance(inner, error.map_or(200, |error| error.status), &Content::new(title, body))
 }
 
-fn link_form(inner: &Shared, link: &str) -> Response {
+fn link_form(inner: &ConsoleContext, link: &str) -> Response {
     let t = inner.texts;
     let body = html! {
         p { (t.link_help) }
@@ -215,7 +227,7 @@ fn link_form(inner: &Shared, link: &str) -> Response {
 }
 
 /// Whether the browser's connection is encrypted, by a proxy before us.
-fn is_tls(inner: &Shared, head: &Head) -> bool {
+fn is_tls(inner: &ConsoleContext, head: &Head) -> bool {
     let settings = inner.api.settings.get();
     let by_proxy =
         head.client != head.peer.ip() && head.headers.get("x-forwarded-proto") == Some("https");

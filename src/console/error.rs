@@ -20,7 +20,7 @@ pub(super) struct PageError {
 }
 
 impl PageError {
-    fn new(status: u16, (title, detail): (&str, &str)) -> Self {
+    fn new(status: u16, title: &str, detail: &str) -> Self {
         Self {
             status,
             title: title.to_owned(),
@@ -32,7 +32,7 @@ impl PageError {
 
     /// A field of a form cannot be used.
     pub(super) fn field(t: &Texts, path: &str, detail: &str) -> Self {
-        Self { field: Some(path.to_owned()), ..Self::new(422, (t.error_form, detail)) }
+        Self { field: Some(path.to_owned()), ..Self::new(422, t.error_form, detail) }
     }
 
     /// Says which field the API means: its detail begins with the field's name, or names it with all objects around it.
@@ -67,48 +67,46 @@ impl PageError {
         };
         let name: String = name.chars().take(100).collect();
         let title = format!("{} {} {name}", t.there_is_no, noun.to_lowercase());
-        Self { missing: Some(name), ..Self::new(404, (&title, t.error_no_page_help)) }
+        Self { missing: Some(name), ..Self::new(404, &title, t.error_no_page_help) }
     }
 
     /// The problem that the API answered.
     pub(super) fn of(response: Response) -> Self {
         let body: Value = serde_json::from_slice(&response.body).unwrap_or_default();
-        Self::new(response.status, (body.text("title"), body.text("detail")))
+        Self::new(response.status, body.text("title"), body.text("detail"))
     }
 
     /// A form cannot be read.
     pub(super) fn form_refused(t: &Texts, why: FormRefusal) -> Self {
         match why {
-            FormRefusal::TooLarge => Self::new(413, (t.error_form_size, t.error_form_size_help)),
-            FormRefusal::NoMemory => Self::new(503, (t.error_busy, t.error_busy_help)),
-            FormRefusal::BadBoundary => {
-                Self::new(400, (t.error_form_parts, t.error_form_parts_help))
-            }
+            FormRefusal::TooLarge => Self::new(413, t.error_form_size, t.error_form_size_help),
+            FormRefusal::NoMemory => Self::new(503, t.error_busy, t.error_busy_help),
+            FormRefusal::BadBoundary => Self::new(400, t.error_form_parts, t.error_form_parts_help),
         }
     }
 
     /// There is no such page.
     pub(super) fn not_found(t: &Texts) -> Self {
-        Self::new(404, (t.error_no_page, t.error_no_page_help))
+        Self::new(404, t.error_no_page, t.error_no_page_help)
     }
 
     /// The person's role does not allow it.
     pub(super) fn forbidden(t: &Texts) -> Self {
-        Self::new(403, (t.error_forbidden, t.error_forbidden_help))
+        Self::new(403, t.error_forbidden, t.error_forbidden_help)
     }
 
     /// A form came without a session.
     pub(super) fn logged_out(t: &Texts) -> Self {
-        Self::new(401, (t.error_logged_out, t.error_logged_out_help))
+        Self::new(401, t.error_logged_out, t.error_logged_out_help)
     }
 
     /// A form did not come from this session's page.
     pub(super) fn foreign_form(t: &Texts) -> Self {
-        Self::new(403, (t.error_foreign_form, t.error_foreign_form_help))
+        Self::new(403, t.error_foreign_form, t.error_foreign_form_help)
     }
 
     /// The same form is still being carried out.
     pub(super) fn running(t: &Texts) -> Self {
-        Self::new(409, (t.error_running, t.error_running_help))
+        Self::new(409, t.error_running, t.error_running_help)
     }
 }

@@ -23,19 +23,27 @@ pub(super) struct Field {
     pub(super) path: String,
     /// What it means.
     pub(super) about: String,
-    pub(super) kind: Kind,
+    pub(super) kind: FieldKind,
     pub(super) is_required: bool,
-    /// The field that decides whether this one is used, and its values that have it.
-    pub(super) of: Option<(String, Vec<String>)>,
+    /// The condition for its use; `None`: it is always used.
+    pub(super) used_for: Option<UsedFor>,
     /// Whether it is one of the others: `*`.
     pub(super) is_further: bool,
     /// What it is when it is emptied in a form that changes something.
     pub(super) empty: Value,
 }
 
+/// Condition for the use of a field: another field has one of these values. A schema says it as `x-of`.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct UsedFor {
+    /// The path of the other field.
+    pub(super) field: String,
+    pub(super) values: Vec<String>,
+}
+
 /// What a field holds.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum FieldKind {
     Text,
     /// Lines of text.
     Lines,
@@ -65,9 +73,16 @@ pub(super) enum Kind {
 }
 
 impl Field {
-    fn new(path: &str, kind: Kind) -> Self {
-        let (path, about, of) = (path.to_owned(), String::new(), None);
-        Self { path, about, kind, is_required: false, of, is_further: false, empty: Value::Null }
+    fn new(path: &str, kind: FieldKind) -> Self {
+        Self {
+            path: path.to_owned(),
+            about: String::new(),
+            kind,
+            is_required: false,
+            used_for: None,
+            is_further: false,
+            empty: Value::Null,
+        }
     }
 
     /// The object that it is in.
@@ -116,10 +131,10 @@ pub(super) fn of(action: &Action) -> Vec<Field> {
             }
             (_, Some((path, value))) => {
                 let value = serde_json::from_str(value).unwrap_or_default();
-                fields.push(Field::new(path, Kind::Is(value)));
+                fields.push(Field::new(path, FieldKind::Is(value)));
             }
             _ if word.starts_with('{') => {
-                let place = Field::new(word.trim_matches(['{', '}']), Kind::Place);
+                let place = Field::new(word.trim_matches(['{', '}']), FieldKind::Place);
                 fields.push(Field { is_required: true, ..place });
             }
             _ if word.starts_with('-') => {}
@@ -167,13 +182,7 @@ impl Walk {
     }
 
     /// The fields of a value at a path: of an object those in it, of one of several objects those of each.
-    fn add(
-        &mut self,
-        path: &str,
-        schema: &Value,
-        is_required: bool,
-        of: Option<(String, Vec<String>)>,
-    ) {
+    fn add(&mut self, path: &str, schema: &Value, is_required: bool, used_for: Option<UsedFor>) {
         let inner = self.resolved(schema);
         let parts = [inner.items("anyOf"), inner.items("oneOf")].concat();
         let mut forms: Vec<Value> = parts.iter().map(|part| self.resolved(part)).collect();
@@ -186,17 +195,18 @@ impl Walk {
         }
         let is_deep = path.matches('.').count() >= MAX_DEPTH;
         if forms.iter().all(has_members) && !is_deep {
-            return self.members(path, &forms, is_required, of.as_ref());
+            return self.members(path, &forms, is_required, used_for.as_ref());
         }
         let about = schema.maybe("description").or_else(|| inner.maybe("description"));
-        let (about, empty) = (about.unwrap_or_default().to_owned(), emptied(schema));
+        let about = about.unwrap_or_default().to_owned();
+        let empty = emptied(schema);
         let is_secret = SECRETS.contains(&path.rsplit('.').next().unwrap_or(path));
         let kind = match self.kind(&inner) {
-            Kind::Text if is_secret => Kind::Secret,
-            Kind::Lines if is_secret => Kind::SecretLines,
+            FieldKind::Text if is_secret => FieldKind::Secret,
+            FieldKind::Lines if is_secret => FieldKind::SecretLines,
             kind => kind,
         };
-        self.found.push(Field { about, is_required, of, empty, ..Field::new(path, kind) });
+        self.found.push(Field { about, is_required, used_for, empty, ..Field::new(path, kind) });
     }
 
     fn members(
@@ -204,7 +214,7 @@ impl Walk {
         path: &str,
         forms: &[Value],
         is_required: bool,
-        of: Option<&(String, Vec<String>)>,
+        used_for: Option<&UsedFor>,
     ) {
         let at =
             |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
@@ -223,47 +233,50 @@ impl Walk {
             let is_required = is_required && is_everywhere && having().all(must);
             let Some(first) = having().next() else { continue };
             let mut schema = member(first, name).clone();
-            let told = only_of(&schema).or_else(|| only_of(first).filter(|_| !is_everywhere));
-            let of = match told {
-                Some(told) => Some(told),
-                None if !is_everywhere && !kinds.is_empty() => Some((at("kind"), kinds.clone())),
-                None => of.cloned(),
+            let declared =
+                used_for_of(&schema).or_else(|| used_for_of(first).filter(|_| !is_everywhere));
+            let used_for = match declared {
+                Some(declared) => Some(declared),
+                None if !is_everywhere && !kinds.is_empty() => {
+                    Some(UsedFor { field: at("kind"), values: kinds.clone() })
+                }
+                None => used_for.cloned(),
             };
             if name == "kind" && forms.len() > 1 {
                 schema = json!({ "enum": kinds });
             }
-            self.add(&at(name), &schema, is_required, of);
+            self.add(&at(name), &schema, is_required, used_for);
         }
     }
 
-    fn kind(&self, schema: &Value) -> Kind {
+    fn kind(&self, schema: &Value) -> FieldKind {
         let choices = words(schema);
         if !choices.is_empty() {
-            return Kind::Choice(choices);
+            return FieldKind::Choice(choices);
         }
         let types = schema.field("type");
         let first = types.as_array().and_then(|types| types.first()).unwrap_or(types);
         match first.as_str().unwrap_or_default() {
-            "boolean" => Kind::Choice(vec!["true".to_owned(), "false".to_owned()]),
-            "integer" | "number" => Kind::Number,
+            "boolean" => FieldKind::Choice(vec!["true".to_owned(), "false".to_owned()]),
+            "integer" | "number" => FieldKind::Number,
             "string" => match (schema.text("format"), schema.maybe("contentEncoding")) {
-                ("date-time", _) => Kind::Time,
-                (_, Some(_)) => Kind::Bytes,
-                _ if schema.int("maxLength") > MAX_LINE => Kind::Lines,
-                _ => Kind::Text,
+                ("date-time", _) => FieldKind::Time,
+                (_, Some(_)) => FieldKind::Bytes,
+                _ if schema.int("maxLength") > MAX_LINE => FieldKind::Lines,
+                _ => FieldKind::Text,
             },
             "array" => {
                 let item = self.resolved(schema.field("items"));
                 match (words(&item), item.text("type")) {
-                    (choices, _) if !choices.is_empty() => Kind::Many(choices),
-                    (_, "string") => Kind::List,
-                    _ => Kind::Json,
+                    (choices, _) if !choices.is_empty() => FieldKind::Many(choices),
+                    (_, "string") => FieldKind::List,
+                    _ => FieldKind::Json,
                 }
             }
             "object" if schema.field("additionalProperties").text("type") == "string" => {
-                Kind::Pairs
+                FieldKind::Pairs
             }
-            _ => Kind::Json,
+            _ => FieldKind::Json,
         }
     }
 }
@@ -276,10 +289,10 @@ fn member<'s>(schema: &'s Value, name: &str) -> &'s Value {
     schema.field("properties").field(name)
 }
 
-/// The field that decides whether something is used, and its values that have it: what a schema says as `x-of`.
-fn only_of(schema: &Value) -> Option<(String, Vec<String>)> {
-    let (by, kinds) = schema.field("x-of").as_object()?.iter().next()?;
-    Some((by.clone(), words(kinds)))
+/// The condition that a schema declares for its use.
+fn used_for_of(schema: &Value) -> Option<UsedFor> {
+    let (field, values) = schema.field("x-of").as_object()?.iter().next()?;
+    Some(UsedFor { field: field.clone(), values: words(values) })
 }
 
 /// The words that a value can be: those of a schema, or a list of them.
@@ -330,11 +343,14 @@ mod tests {
         let all = of(action);
         let found = |path: &str| all.iter().find(|field| field.path == path).unwrap();
         assert!(found("name").is_required && found("scheme.kind").is_required);
-        assert!(matches!(&found("scheme.kind").kind, Kind::Choice(words) if words.len() > 20));
-        let of = Some(("scheme.kind".to_owned(), vec!["paypal".to_owned()]));
-        assert_eq!(found("scheme.webhook_id").of, of);
-        assert_eq!(found("secret").kind, Kind::Secret);
-        assert!(found("tolerance_secs").is_further && found("tolerance_secs").kind == Kind::Number);
+        assert!(matches!(&found("scheme.kind").kind, FieldKind::Choice(words) if words.len() > 20));
+        let used_for =
+            UsedFor { field: "scheme.kind".to_owned(), values: vec!["paypal".to_owned()] };
+        assert_eq!(found("scheme.webhook_id").used_for, Some(used_for));
+        assert_eq!(found("secret").kind, FieldKind::Secret);
+        assert!(
+            found("tolerance_secs").is_further && found("tolerance_secs").kind == FieldKind::Number
+        );
         assert_eq!(found("public_url").empty, "");
     }
 }

@@ -5,14 +5,18 @@ use maud::{Markup, html};
 use crate::api::people::NewSession;
 use crate::console::error::PageError;
 use crate::console::form::Form;
-use crate::console::page::Shared;
+use crate::console::page::ConsoleContext;
 use crate::console::texts::Texts;
 use crate::http::message::Head;
 use crate::model::name::Name;
 
 /// Makes the admin, and begins its session.
 /// Fails with what is wrong, and at which field.
-pub(super) fn make(inner: &Shared, head: &Head, given: &Form) -> Result<NewSession, PageError> {
+pub(super) fn make(
+    inner: &ConsoleContext,
+    head: &Head,
+    given: &Form,
+) -> Result<NewSession, PageError> {
     let t = inner.texts;
     let name = Name::parse(given.get("name").unwrap_or_default());
     let name = name.map_err(|error| PageError::field(t, "name", &error.to_string()))?;

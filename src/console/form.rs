@@ -183,7 +183,8 @@ impl Form {
     ) -> Result<Vec<(String, String)>, FormRefusal> {
         let mark = format!("--{boundary}");
         let mut reading = Reading { pairs: Vec::new(), large, room: MAX_TEXT_BYTES };
-        let (mut rest, mut parts) = (body, 0_usize);
+        let mut rest = body;
+        let mut parts = 0_usize;
         while let Some((part, behind)) = split(rest, mark.as_bytes()) {
             rest = behind;
             parts = parts.saturating_add(1);

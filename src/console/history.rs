@@ -52,7 +52,7 @@ fn figure(view: &View<'_>, name: &str, what: &str, rows: &[Value], chars: usize)
     html! {
         figure {
             (charts::history(view, name, what, rows))
-            details { summary { (t.as_table) } (cells.table(view, name, &told, (t.nothing_known, ""))) }
+            details { summary { (t.as_table) } (cells.table(view, name, &told, EmptyNote { text: t.nothing_known, hint: "" })) }
         }
     }
 }

@@ -3,7 +3,7 @@
 use data_encoding::BASE64;
 use serde_json::{Map, json};
 
-use crate::console::fields::{Field, Kind};
+use crate::console::fields::{Field, FieldKind};
 use crate::console::form::{Form, written};
 use crate::console::json::indented;
 use crate::console::prelude::*;
@@ -12,7 +12,7 @@ use crate::model::json::carried;
 /// What was typed in a field, as text.
 pub(super) fn typed(field: &Field, given: &Form) -> String {
     match field.kind {
-        Kind::Secret | Kind::SecretLines | Kind::Bytes | Kind::Lines => {
+        FieldKind::Secret | FieldKind::SecretLines | FieldKind::Bytes | FieldKind::Lines => {
             given.raw(&field.path).unwrap_or_default().replace("\r\n", "\n")
         }
         _ => {
@@ -26,7 +26,7 @@ pub(super) fn typed(field: &Field, given: &Form) -> String {
 /// The value of a field; `None` if it is empty.
 /// Fails with what is wrong with what was typed.
 pub(super) fn read(field: &Field, given: &Form) -> Result<Option<Value>, String> {
-    if let Kind::Is(value) = &field.kind {
+    if let FieldKind::Is(value) = &field.kind {
         return Ok(Some(value.clone()));
     }
     if let Some(file) = given.get(&field.file()) {
@@ -38,11 +38,13 @@ pub(super) fn read(field: &Field, given: &Form) -> Result<Option<Value>, String>
     }
     let lines = || text.lines().filter(|line| !line.is_empty());
     Ok(Some(match &field.kind {
-        Kind::Bytes => BASE64.encode(text.as_bytes()).into(),
-        Kind::Number => text.parse::<i64>().map_err(|error| error.to_string())?.into(),
-        Kind::List | Kind::Many(_) => lines().collect(),
-        Kind::Choice(words) if words.iter().any(|word| word == "true") => (text == "true").into(),
-        Kind::Pairs => {
+        FieldKind::Bytes => BASE64.encode(text.as_bytes()).into(),
+        FieldKind::Number => text.parse::<i64>().map_err(|error| error.to_string())?.into(),
+        FieldKind::List | FieldKind::Many(_) => lines().collect(),
+        FieldKind::Choice(words) if words.iter().any(|word| word == "true") => {
+            (text == "true").into()
+        }
+        FieldKind::Pairs => {
             let pair = |line: &str| {
                 let (name, value) =
                     line.split_once(':').ok_or_else(|| format!("{line:?} has no colon"))?;
@@ -50,11 +52,11 @@ pub(super) fn read(field: &Field, given: &Form) -> Result<Option<Value>, String>
             };
             Value::Object(lines().map(pair).collect::<Result<Map<_, _>, String>>()?)
         }
-        Kind::Json => match carried::read(text.as_bytes()) {
+        FieldKind::Json => match carried::read(text.as_bytes()) {
             Err(_) if text.chars().all(is_of_word) => text.into(),
             found => found.map_err(|error| error.to_string())?,
         },
-        Kind::Time => written(&text).unwrap_or(text).into(),
+        FieldKind::Time => written(&text).unwrap_or(text).into(),
         _ => text.into(),
     }))
 }
@@ -72,10 +74,12 @@ pub(super) fn present(field: &Field, thing: &Value) -> String {
         value.as_array().is_some_and(Vec::is_empty) || value.as_object().is_some_and(Map::is_empty);
     match (&field.kind, value) {
         _ if is_empty => String::new(),
-        (_, Value::Null) | (Kind::Secret | Kind::SecretLines | Kind::Is(_), _) => String::new(),
-        (Kind::Json, Value::String(word)) => word.clone(),
-        (Kind::Json, value) => indented(&carried::written(value), usize::MAX),
-        (Kind::Pairs, Value::Object(pairs)) => {
+        (_, Value::Null) | (FieldKind::Secret | FieldKind::SecretLines | FieldKind::Is(_), _) => {
+            String::new()
+        }
+        (FieldKind::Json, Value::String(word)) => word.clone(),
+        (FieldKind::Json, value) => indented(&carried::written(value), usize::MAX),
+        (FieldKind::Pairs, Value::Object(pairs)) => {
             let line = |(name, value): (&String, &Value)| format!("{name}: {}", text(value));
             pairs.iter().map(line).collect::<Vec<_>>().join("\n")
         }
@@ -110,23 +114,23 @@ pub(super) fn label(view: &View<'_>, name: &str) -> String {
         .unwrap_or_else(|| word(name))
 }
 
-/// The fields, those of one object together, and what is wrong with one of them.
+/// The fields, those of one object together. An error of one field is shown at it.
 pub(super) fn all(
     view: &View<'_>,
     fields: &[&Field],
     given: &Form,
-    wrong: Option<&(String, String)>,
+    error: Option<&PageError>,
 ) -> Markup {
     let groups = fields.chunk_by(|a, b| a.group() == b.group());
     html! {
         @for group in groups {
             @let name = group.first().map_or("", |field| field.group());
             @if name.is_empty() || group.len() < 2 {
-                @for field in group { (one(view, field, given, wrong)) }
+                @for field in group { (one(view, field, given, error)) }
             } @else {
                 fieldset {
                     legend { (name.split('.').map(|part| label(view, part)).collect::<Vec<_>>().join(": ")) }
-                    @for field in group { (one(view, field, given, wrong)) }
+                    @for field in group { (one(view, field, given, error)) }
                 }
             }
         }
@@ -134,47 +138,48 @@ pub(super) fn all(
 }
 
 /// A field with its label, what it means, and what was typed before.
-fn one(view: &View<'_>, field: &Field, given: &Form, wrong: Option<&(String, String)>) -> Markup {
-    let Field { path, kind, of, .. } = field;
-    if matches!(kind, Kind::Is(_)) {
+fn one(view: &View<'_>, field: &Field, given: &Form, error: Option<&PageError>) -> Markup {
+    let Field { path, kind, used_for, .. } = field;
+    if matches!(kind, FieldKind::Is(_)) {
         return html! {};
     }
-    let (value, required) = (typed(field, given), field.is_required);
-    let wrong = wrong.filter(|(name, _)| name == path).map(|(_, why)| why.as_str());
-    let (by, kinds) =
-        of.as_ref().map_or((None, String::new()), |(by, kinds)| (Some(by), kinds.join(" ")));
+    let value = typed(field, given);
+    let required = field.is_required;
+    let error = error.filter(|error| error.field.as_ref() == Some(path));
+    let by = used_for.as_ref().map(|one| &one.field);
+    let values = used_for.as_ref().map(|one| one.values.join(" "));
     let note = format!("about.{path}");
-    let is_told = !field.about.is_empty() || by.is_some() || wrong.is_some();
+    let is_told = !field.about.is_empty() || used_for.is_some() || error.is_some();
     let told = is_told.then_some(note.as_str());
     html! {
-        div.field data-by=[by] data-of=[by.map(|_| &kinds)] {
-            @if let Kind::Many(words) = kind {
+        div.field data-by=[by] data-of=[&values] {
+            @if let FieldKind::Many(words) = kind {
                 fieldset.plain aria-describedby=[told] { legend { (label(view, field.name())) }
                     @for choice in words { label { input type="checkbox" name=(path) value=(choice) checked[given.all(path).any(|one| one == choice)]; " " (word(choice)) } } }
             } @else {
                 label { span { (label(view, field.name())) @if !required && given.raw("was").is_none() { " " small { (view.t.optional) } } }
                     @match kind {
-                        Kind::Time => input name=(path) value=(value) required[required] aria-describedby=[told] placeholder="2026-01-31 18:00 UTC";,
-                        Kind::Number => input name=(path) value=(value) required[required] aria-describedby=[told] inputmode="numeric";,
-                        Kind::Secret => input type="password" name=(path) required[required] aria-describedby=[told] autocomplete="new-password";,
-                        Kind::Choice(words) => select name=(path) required[required] aria-describedby=[told] {
+                        FieldKind::Time => input name=(path) value=(value) required[required] aria-describedby=[told] placeholder="2026-01-31 18:00 UTC";,
+                        FieldKind::Number => input name=(path) value=(value) required[required] aria-describedby=[told] inputmode="numeric";,
+                        FieldKind::Secret => input type="password" name=(path) required[required] aria-describedby=[told] autocomplete="new-password";,
+                        FieldKind::Choice(words) => select name=(path) required[required] aria-describedby=[told] {
                             @if !required || !words.contains(&value) { option value="" {} }
                             @for choice in words { option value=(choice) selected[*choice == value] { (chosen(view, choice)) } }
                         },
-                        Kind::Text | Kind::Place => input name=(path) value=(value) required[required] aria-describedby=[told];,
-                        Kind::SecretLines => textarea.secret name=(path) rows="3" spellcheck="false" required[required] aria-describedby=[told] autocomplete="off" {},
-                        Kind::Bytes if given.get(&field.file()).is_some() => input type="hidden" name=(field.file()) value=(given.get(&field.file()).unwrap_or_default());,
-                        _ => textarea name=(path) rows=(rows(kind, &value)) spellcheck="false" required[required && *kind != Kind::Bytes] aria-describedby=[told] { "\n" (value) },
+                        FieldKind::Text | FieldKind::Place => input name=(path) value=(value) required[required] aria-describedby=[told];,
+                        FieldKind::SecretLines => textarea.secret name=(path) rows="3" spellcheck="false" required[required] aria-describedby=[told] autocomplete="off" {},
+                        FieldKind::Bytes if given.get(&field.file()).is_some() => input type="hidden" name=(field.file()) value=(given.get(&field.file()).unwrap_or_default());,
+                        _ => textarea name=(path) rows=(rows(kind, &value)) spellcheck="false" required[required && *kind != FieldKind::Bytes] aria-describedby=[told] { "\n" (value) },
                     }
                 }
             }
-            @if *kind == Kind::Bytes && given.get(&field.file()).is_none() {
+            @if *kind == FieldKind::Bytes && given.get(&field.file()).is_none() {
                 label { span { (view.t.or_file) } input type="file" name=(field.file()); }
             }
             @if is_told {
                 p.small id=(note) {
-                    @if let Some(why) = wrong { strong.wrong role="alert" { (why) } " " }
-                    @if by.is_some() { span.of { (view.t.only_for) " " (kinds.replace(' ', ", ")) ". " } }
+                    @if let Some(error) = error { strong.wrong role="alert" { (error.detail) } " " }
+                    @if let Some(used_for) = used_for { span.of { (view.t.only_for) " " (used_for.values.join(", ")) ". " } }
                     (with_code(&field.about))
                 }
             }
@@ -190,8 +195,8 @@ fn chosen(view: &View<'_>, choice: &str) -> String {
     }
 }
 
-fn rows(kind: &Kind, value: &str) -> usize {
-    let least = if matches!(kind, Kind::Bytes) { 8 } else { 2 };
+fn rows(kind: &FieldKind, value: &str) -> usize {
+    let least = if matches!(kind, FieldKind::Bytes) { 8 } else { 2 };
     value.lines().count().clamp(least, 16)
 }
 

@@ -95,7 +95,9 @@ fn is_hidden(c: char) -> bool {
 /// keep their digits.
 pub(super) fn indented(json: &str, most: usize) -> String {
     let mut out = String::new();
-    let (mut depth, mut in_text, mut is_escaped) = (0_usize, false, false);
+    let mut depth = 0_usize;
+    let mut in_text = false;
+    let mut is_escaped = false;
     let line = |out: &mut String, depth: usize| {
         out.push('\n');
         out.extend(std::iter::repeat_n("  ", depth));
@@ -142,7 +144,8 @@ pub(super) fn indented(json: &str, most: usize) -> String {
 /// JSON text for people: letters that are written as `\u00e9` are shown as they are read. `None` if there are none.
 /// What would end a text, control it or hide in it stays escaped.
 pub(super) fn readable(json: &str) -> Option<String> {
-    let (mut out, mut rest) = (String::with_capacity(json.len()), json);
+    let mut out = String::with_capacity(json.len());
+    let mut rest = json;
     let unit = |text: &str| u16::from_str_radix(text.strip_prefix("\\u")?.get(..4)?, 16).ok();
     let mut is_changed = false;
     while let Some((before, from)) = rest.find('\\').map(|at| rest.split_at(at)) {

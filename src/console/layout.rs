@@ -11,7 +11,7 @@ use crate::api::people::Session;
 use crate::console::error::PageError;
 use crate::console::form::{Form, done_number, with_query};
 use crate::console::json::Fields as _;
-use crate::console::page::{Content, Page, Shared, View};
+use crate::console::page::{ConsoleContext, Content, Page, View};
 use crate::console::pages::PAGES;
 use crate::http::message::{Head, Response};
 use crate::http::service::{Reply, ResponseHandle};
@@ -109,7 +109,8 @@ pub(super) fn page(view: &View<'_>, page: Option<&Page>, content: &Content) -> R
 
 /// The form to choose another tenant, for an admin of the box that has several.
 fn tenants(view: &View<'_>) -> Markup {
-    let (t, person) = (view.t, view.person());
+    let t = view.t;
+    let person = view.person();
     if !view.may(Right::Box) {
         return html! {};
     }
@@ -162,7 +163,7 @@ fn tabs(view: &View<'_>, page: Option<&Page>) -> Markup {
 }
 
 /// A page for somebody who is not logged in.
-pub(super) fn entrance(inner: &Shared, status: u16, content: &Content) -> Response {
+pub(super) fn entrance(inner: &ConsoleContext, status: u16, content: &Content) -> Response {
     let body = html! {
         main #main.narrow tabindex="-1" { p.brand { (inner.texts.brand) } h1 { (content.title) } (content.body) }
     };
@@ -171,7 +172,7 @@ pub(super) fn entrance(inner: &Shared, status: u16, content: &Content) -> Respon
 
 /// A page that says what went wrong.
 pub(super) fn error(
-    inner: &Shared,
+    inner: &ConsoleContext,
     head: &Head,
     session: Option<&Session>,
     error: &PageError,
@@ -193,7 +194,7 @@ pub(super) fn error(
     }
 }
 
-fn framed(inner: &Shared, status: u16, content: &Content, body: &Markup) -> Response {
+fn framed(inner: &ConsoleContext, status: u16, content: &Content, body: &Markup) -> Response {
     let assets = &inner.assets;
     let page = html! {
         (DOCTYPE)

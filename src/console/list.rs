@@ -7,7 +7,7 @@ use maud::{Markup, Render, html};
 use serde_json::Value;
 
 use crate::console::cells::Cells;
-use crate::console::elements::{number, word};
+use crate::console::elements::{EmptyNote, number, word};
 use crate::console::error::PageError;
 use crate::console::form::{PRESETS, with_query};
 use crate::console::json::Fields as _;
@@ -35,16 +35,16 @@ pub(super) struct List<'a> {
     /// The route.
     pub(super) path: &'a str,
     /// What it can be filtered by: parameter, label, kind.
-    pub(super) filters: &'a [(&'static str, &'a str, Filter<'a>)],
+    pub(super) filters: &'a [(&'static str, &'a str, FilterInput<'a>)],
     /// Parameters that are always sent.
     pub(super) always: &'a [(&'a str, &'a str)],
     pub(super) cells: Cells<'a>,
-    /// What is said where there is nothing, and what to do next.
-    pub(super) none: (&'a str, &'a str),
+    /// Note in the place of the table of an empty list.
+    pub(super) empty: EmptyNote<'a>,
 }
 
 /// The kinds of filters.
-pub(super) enum Filter<'a> {
+pub(super) enum FilterInput<'a> {
     Text,
     Time,
     Choice(&'a [&'a str]),
@@ -92,9 +92,9 @@ impl<'a> List<'a> {
         title: &'a str,
         path: &'a str,
         cells: Cells<'a>,
-        none: (&'a str, &'a str),
+        empty: EmptyNote<'a>,
     ) -> Self {
-        Self { title, path, filters: &[], always: &[], cells, none }
+        Self { title, path, filters: &[], always: &[], cells, empty }
     }
 
     /// Reads the list as the URL says.
@@ -106,7 +106,7 @@ impl<'a> List<'a> {
         let chosen: Vec<&str> = view.query.all("columns").collect();
         Ok(Listed {
             head: html! { (self.tabs(view)) (self.filter(view)) },
-            table: self.cells.chosen(view, &chosen, self.title, found.items("items"), self.none),
+            table: self.cells.chosen(view, &chosen, self.title, found.items("items"), self.empty),
             pager: html! { (self.columns(view, &chosen)) (pager(view, &found)) },
             found,
             csv: None,
@@ -124,8 +124,8 @@ impl<'a> List<'a> {
         after: &str,
         more: &[(&str, &str)],
     ) -> Result<Value, PageError> {
-        let each = |(name, _, kind): &(&'static str, &str, Filter<'_>)| match kind {
-            Filter::Time => (*name, view.when(name)),
+        let each = |(name, _, kind): &(&'static str, &str, FilterInput<'_>)| match kind {
+            FilterInput::Time => (*name, view.when(name)),
             _ => (*name, view.query.get(name).unwrap_or_default().to_owned()),
         };
         let filters: Vec<_> = self.filters.iter().map(each).collect();
@@ -146,7 +146,9 @@ impl<'a> List<'a> {
 
     /// The rows with all their fields, from the first one on.
     fn csv(&self, view: &View<'_>) -> Result<Listed, PageError> {
-        let (mut csv, mut found, mut after) = (Csv::default(), Value::Null, Some(String::new()));
+        let mut csv = Csv::default();
+        let mut found = Value::Null;
+        let mut after = Some(String::new());
         let clock = &view.inner().api.clock;
         let end = clock.monotonic().saturating_add(MAX_CSV_SPAN);
         let has_room = |csv: &Csv| {
@@ -169,14 +171,15 @@ impl<'a> List<'a> {
     /// A tab for each state.
     fn tabs(&self, view: &View<'_>) -> Markup {
         let states = self.filters.iter().find_map(|(name, _, kind)| match kind {
-            Filter::States(words) => Some((*name, *words, false)),
-            Filter::Counted(words) => Some((*name, *words, true)),
+            FilterInput::States(words) => Some((*name, *words, false)),
+            FilterInput::Counted(words) => Some((*name, *words, true)),
             _ => None,
         });
         let Some((name, words, is_counted)) = states else { return html! {} };
         let counts = if is_counted { view.read_or_null("/v1/stats", &[]) } else { Value::Null };
         let count = |state: &str| counts.get(state).or_else(|| counts.get(format!("{state}s")));
-        let (here, others) = (view.query.get(name).unwrap_or_default(), others(view, &[name]));
+        let here = view.query.get(name).unwrap_or_default();
+        let others = others(view, &[name]);
         let at = |state| with_query(&view.head.path, others.iter().copied().chain([(name, state)]));
         html! {
             nav.tabs aria-label=(view.t.state) {
@@ -237,21 +240,21 @@ fn others<'v>(view: &'v View<'_>, without: &[&str]) -> Vec<(&'v str, &'v str)> {
 }
 
 /// One filter.
-fn field(view: &View<'_>, name: &str, label: &str, kind: &Filter<'_>) -> Markup {
+fn field(view: &View<'_>, name: &str, label: &str, kind: &FilterInput<'_>) -> Markup {
     let value = view.query.get(name).unwrap_or_default();
     let labelled = |field: Markup| html! { label { span { (label) } (field) } };
     match kind {
-        Filter::Text => labelled(html! { input name=(name) value=(value) maxlength="255"; }),
-        Filter::Time => labelled(
+        FilterInput::Text => labelled(html! { input name=(name) value=(value) maxlength="255"; }),
+        FilterInput::Time => labelled(
             html! { input name=(name) value=(value) placeholder=(view.t.time_hint) data-time; },
         ),
-        Filter::Choice(words) => labelled(html! {
+        FilterInput::Choice(words) => labelled(html! {
             select name=(name) {
                 option value="" { (view.t.all) }
                 @for choice in *words { option value=(choice) selected[*choice == value] { (word(choice)) } }
             }
         }),
-        Filter::States(_) | Filter::Counted(_) => {
+        FilterInput::States(_) | FilterInput::Counted(_) => {
             html! { input type="hidden" name=(name) value=(value); }
         }
     }
@@ -338,7 +341,8 @@ fn flattened(name: &str, value: &Value) -> Vec<(String, String)> {
 /// after a semicolon, where it splits there: that gets an apostrophe. Source: OWASP, CSV Injection.
 fn quoted(text: &str) -> String {
     let is_number = text.parse::<f64>().is_ok();
-    let (mut safe, mut is_first) = (String::with_capacity(text.len()), true);
+    let mut safe = String::with_capacity(text.len());
+    let mut is_first = true;
     for c in text.chars() {
         if is_first && !is_number && "=+-@＝＋－＠".contains(c) {
             safe.push('\'');

@@ -34,7 +34,7 @@ use crate::api::people::Session;
 use crate::base::fair::Payer;
 use crate::console::error::PageError;
 use crate::console::form::Form;
-use crate::console::page::{Page, Shared, View, chosen_tenant};
+use crate::console::page::{ConsoleContext, Page, View, chosen_tenant};
 use crate::console::pages::PAGES;
 use crate::http::message::{Asked, Head, Method, Request, Response};
 use crate::http::service::{Reply, Service};
@@ -51,7 +51,7 @@ const MAX_LOGIN_BYTES: usize = 8 << 10;
 pub struct Console(Arc<Inner>);
 
 struct Inner {
-    shared: Shared,
+    context: ConsoleContext,
     router: matchit::Router<&'static Page>,
 }
 
@@ -84,39 +84,40 @@ impl Console {
             let inserted = router.insert(page.path, page);
             assert!(inserted.is_ok(), "two pages have the path {}", page.path);
         }
-        Self(Arc::new(Inner { shared: Shared::new(api), router }))
+        Self(Arc::new(Inner { context: ConsoleContext::new(api), router }))
     }
 
     fn serves(&self, path: &str) -> bool {
         let is_ours = path == "/console" || path.starts_with("/console/");
-        is_ours && self.0.shared.api.settings.get().console.enabled
+        is_ours && self.0.context.api.settings.get().console.enabled
     }
 }
 
 impl Inner {
     /// Answers a request below `/console`. Runs in the queue of the lists.
     fn answer(self: &Arc<Self>, request: Request, reply: Reply) {
-        let (shared, head) = (&self.shared, &request.head);
+        let context = &self.context;
+        let head = &request.head;
         let path = head.path.strip_prefix("/console/").unwrap_or_default().to_owned();
         let session = match self.session(head) {
             Ok(session) => session,
-            Err(error) => return reply.send(layout::error(shared, head, None, &error)),
+            Err(error) => return reply.send(layout::error(context, head, None, &error)),
         };
         let is_post = head.method == Method::Post;
         let response = match (path.as_str(), session) {
-            ("enter" | "log-in", _) => enter::answer(shared, &request),
-            ("first-admin", _) if is_post => enter::first_admin(shared, &request),
-            (path, None) if is_post => enter::keep(shared, &request, path),
-            (_, None) => enter::form(shared, head),
-            ("log-out", Some(session)) if is_post => enter::leave(shared, &request, &session),
+            ("enter" | "log-in", _) => enter::answer(context, &request),
+            ("first-admin", _) if is_post => enter::first_admin(context, &request),
+            (path, None) if is_post => enter::keep(context, &request, path),
+            (_, None) => enter::form(context, head),
+            ("log-out", Some(session)) if is_post => enter::leave(context, &request, &session),
             ("tenant", Some(session)) if is_post => {
-                enter::choose_tenant(shared, &request, &session)
+                enter::choose_tenant(context, &request, &session)
             }
             (path, Some(session)) => match path.strip_prefix("act/") {
-                Some(action) => return act::answer(shared, request, &session, action, reply),
+                Some(action) => return act::answer(context, request, &session, action, reply),
                 None => self
                     .page(head, &session)
-                    .unwrap_or_else(|error| layout::error(shared, head, Some(&session), &error)),
+                    .unwrap_or_else(|error| layout::error(context, head, Some(&session), &error)),
             },
         };
         reply.send(response);
@@ -127,14 +128,14 @@ impl Inner {
         let found = self.router.at(&head.path).ok();
         let is_read = matches!(head.method, Method::Get | Method::Head);
         let Some(found) = found.filter(|_| is_read) else {
-            return Err(PageError::not_found(self.shared.texts));
+            return Err(PageError::not_found(self.context.texts));
         };
         let page = *found.value;
         let query = Form::of_query(head);
-        let query = query.map_err(|why| PageError::form_refused(self.shared.texts, why))?;
-        let mut view = View::new(&self.shared, head, session, query);
+        let query = query.map_err(|why| PageError::form_refused(self.context.texts, why))?;
+        let mut view = View::new(&self.context, head, session, query);
         if !view.may(page.right) {
-            return Err(PageError::forbidden(self.shared.texts));
+            return Err(PageError::forbidden(self.context.texts));
         }
         let version = page.is_live.then(|| view.version());
         if version.is_some() && head.headers.get("if-none-match") == version.as_deref() {
@@ -155,16 +156,16 @@ impl Inner {
     fn session(&self, head: &Head) -> Result<Option<Session>, PageError> {
         let Some(secret) = form::session_secret(head) else { return Ok(None) };
         let is_use = head.headers.get(POLL).is_none();
-        let found = self.shared.api.session(secret, is_use);
+        let found = self.context.api.session(secret, is_use);
         let session = found.map_err(|problem| PageError::of(problem.into()))?;
-        Ok(session.map(|session| session.showing(chosen_tenant(&self.shared, head))))
+        Ok(session.map(|session| session.showing(chosen_tenant(&self.context, head))))
     }
 }
 
 impl Service for Console {
     fn body_limit(&self, head: &Head) -> Result<usize, Response> {
         if !self.serves(&head.path) {
-            return self.0.shared.api.body_limit(head);
+            return self.0.context.api.body_limit(head);
         }
         if !matches!(head.method, Method::Get | Method::Head | Method::Post) {
             return Err(Response::new(405).header("allow", "GET, HEAD, POST"));
@@ -172,14 +173,14 @@ impl Service for Console {
         let action = head.path.strip_prefix("/console/act/");
         let most = action.and_then(|name| {
             let session = self.0.session(head).ok().flatten()?;
-            act::most_bytes(&self.0.shared, &session, name)
+            act::most_bytes(&self.0.context, &session, name)
         });
         Ok(most.unwrap_or(MAX_LOGIN_BYTES))
     }
 
     fn payer(&self, head: &Head) -> Payer {
         if !self.serves(&head.path) {
-            return self.0.shared.api.payer(head);
+            return self.0.context.api.payer(head);
         }
         let session = self.0.session(head).ok().flatten();
         session.map_or(Payer::Anonymous, |session| Payer::tenant(&session.person.shown))
@@ -188,24 +189,25 @@ impl Service for Console {
     fn call(&self, request: Request, reply: Reply) {
         let path = &request.head.path;
         if !self.serves(path) {
-            return self.0.shared.api.call(request, reply);
+            return self.0.context.api.call(request, reply);
         }
         let reply = layout::zipped(&request.head, reply);
         if path == "/console" {
             return reply.send(Response::new(308).header("location", "/console/"));
         }
         if let Some(name) = path.strip_prefix("/console/assets/") {
-            return reply.send(self.0.shared.assets.get(name));
+            return reply.send(self.0.context.assets.get(name));
         }
-        let (inner, payer) = (Arc::clone(&self.0), self.payer(&request.head));
-        self.0.shared.api.in_turn(&payer, move |_api, reply| inner.answer(request, reply), reply);
+        let inner = Arc::clone(&self.0);
+        let payer = self.payer(&request.head);
+        self.0.context.api.in_turn(&payer, move |_api, reply| inner.answer(request, reply), reply);
     }
 
     fn refusal(&self, status: u16, detail: &str) -> Response {
-        self.0.shared.api.refusal(status, detail)
+        self.0.context.api.refusal(status, detail)
     }
 
     fn finish(&self, asked: &Asked, took: Duration, response: Response) -> Response {
-        self.0.shared.api.finish(asked, took, response)
+        self.0.context.api.finish(asked, took, response)
     }
 }

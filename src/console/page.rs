@@ -118,12 +118,12 @@ pub(super) struct View<'a> {
     /// The query.
     pub(super) query: Form,
     pub(super) session: &'a Session,
-    inner: &'a Shared,
+    inner: &'a ConsoleContext,
 }
 
 impl<'a> View<'a> {
     pub(super) fn new(
-        inner: &'a Shared,
+        inner: &'a ConsoleContext,
         head: &'a Head,
         session: &'a Session,
         query: Form,
@@ -281,7 +281,7 @@ impl<'a> View<'a> {
         crate::base::id::uuid7(self.inner.api.clock.wall(), &*self.inner.api.draw)
     }
 
-    pub(super) fn inner(&self) -> &'a Shared {
+    pub(super) fn inner(&self) -> &'a ConsoleContext {
         self.inner
     }
 }
@@ -294,7 +294,7 @@ pub(super) fn csrf(head: &Head, session: &Session) -> String {
 }
 
 /// The tenant that this session chose, if it did. The cookie is void in another session, or with another name.
-pub(super) fn chosen_tenant<'h>(inner: &Shared, head: &'h Head) -> Option<&'h str> {
+pub(super) fn chosen_tenant<'h>(inner: &ConsoleContext, head: &'h Head) -> Option<&'h str> {
     let value = cookie(head, TENANT_COOKIE)?;
     let (name, _) = value.split_once('.')?;
     (tenant_choice(inner, head, name) == value).then_some(name)
@@ -302,7 +302,7 @@ pub(super) fn chosen_tenant<'h>(inner: &Shared, head: &'h Head) -> Option<&'h st
 
 /// The cookie's value for a tenant. Only the service can make it, which audits each choice: a person who knows the cookie
 /// of the session cannot derive it.
-pub(super) fn tenant_choice(inner: &Shared, head: &Head, tenant: &str) -> String {
+pub(super) fn tenant_choice(inner: &ConsoleContext, head: &Head, tenant: &str) -> String {
     let secret = session_secret(head).unwrap_or_default();
     let mark = inner.api.mark(&format!("the tenant of the console: {tenant}\n{secret}"));
     format!("{tenant}.{mark}")
@@ -321,16 +321,16 @@ pub(super) fn mark(text: &str) -> String {
     data_encoding::HEXLOWER.encode(digest.as_ref().get(..8).unwrap_or_default())
 }
 
-/// What all requests of the console share: the API, and what the console keeps beside it.
+/// Context of all requests of the console: the API, and what the console keeps beside it.
 #[derive(Clone)]
-pub(super) struct Shared {
+pub(super) struct ConsoleContext {
     pub(super) api: Api,
     pub(super) assets: Arc<Assets>,
     pub(super) submissions: Arc<Submissions>,
     pub(super) texts: &'static Texts,
 }
 
-impl Shared {
+impl ConsoleContext {
     pub(super) fn new(api: Api) -> Self {
         Self { api, assets: Arc::new(Assets::new()), submissions: Arc::default(), texts: &EN }
     }

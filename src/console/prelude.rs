@@ -6,12 +6,12 @@ pub(super) use serde_json::Value;
 pub(super) use crate::console::actions;
 pub(super) use crate::console::cells::{Cells, Computed};
 pub(super) use crate::console::elements::{
-    beginning, button, code, cut, empty, facts, hidden, json, link, link_of, millis, name_of,
+    EmptyNote, beginning, button, code, cut, facts, hidden, json, link, link_of, millis, name_of,
     nothing, number, span, state, table, text_or, time, time_or, told, word,
 };
 pub(super) use crate::console::error::PageError;
 pub(super) use crate::console::form::{segment, with_query};
 pub(super) use crate::console::json::Fields;
-pub(super) use crate::console::list::{FORMS, Filter, List};
+pub(super) use crate::console::list::{FORMS, FilterInput, List};
 pub(super) use crate::console::page::{Content, View};
 pub(super) use crate::model::token::Right::{Admin, Operate};

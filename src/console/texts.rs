@@ -480,7 +480,8 @@ mod tests {
 
     #[test]
     fn every_text_is_used() {
-        let (mut open, mut code) = (vec![PathBuf::from("src/console")], String::new());
+        let mut open = vec![PathBuf::from("src/console")];
+        let mut code = String::new();
         while let Some(path) = open.pop() {
             if path.is_dir() {
                 open.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));

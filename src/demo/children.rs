@@ -109,8 +109,7 @@ impl Children {
         if role.is_oncebox() && !self.site.admin_token(role).exists() {
             return false;
         }
-        let (url, timeout) = (&url, READY_TIMEOUT);
-        let call = Call { method: "GET", url, timeout, ..Call::default() };
+        let call = Call { method: "GET", url: &url, timeout: READY_TIMEOUT, ..Call::default() };
         self.client.call(&call).is_ok_and(|answer| (200..300).contains(&answer.status))
     }
 
@@ -127,7 +126,8 @@ impl Children {
     }
 
     fn has_stopped(&self, child: &mut Child) -> bool {
-        let (started, never) = (self.clock.monotonic(), Stop::new());
+        let started = self.clock.monotonic();
+        let never = Stop::new();
         while self.clock.monotonic().saturating_sub(started) < MAX_STOP {
             if matches!(child.try_wait(), Ok(Some(_)) | Err(_)) {
                 return true;

@@ -171,7 +171,8 @@ impl LedgerCounts {
             problems.push(format!("only {} of {} invoices were paid", self.paid, self.invoices));
         }
         if self.guarded != self.paid {
-            let (guarded, paid) = (self.guarded, self.paid);
+            let guarded = self.guarded;
+            let paid = self.paid;
             problems.push(format!("Logistics' guard knows {guarded} events, not {paid}"));
         }
         if self.not_completed > 0 {

@@ -9,8 +9,8 @@ use crate::base::stop::Stop;
 use crate::demo::chaos::{self, Kill};
 use crate::demo::children::Children;
 use crate::demo::count::{LedgerCounts, Observations};
-use crate::demo::line::Line;
-use crate::demo::progress::{Progress, State};
+use crate::demo::line::LossyLine;
+use crate::demo::progress::{Progress, ProgressCounts};
 use crate::demo::setup::{Api, configure};
 use crate::demo::site::{Error, Role, Run, Site, Topology};
 use crate::demo::store::Ledger;
@@ -72,8 +72,9 @@ impl Run {
             observed: Observations::default(),
             stop: Stop::new(),
         };
-        let line =
-            (self.topology == Topology::Chain).then(|| Line::start(site, clock)).transpose()?;
+        let line = (self.topology == Topology::Chain)
+            .then(|| LossyLine::start(site, clock))
+            .transpose()?;
         driver.start_all()?;
         driver.follow()?;
         driver.children.stop();
@@ -164,8 +165,9 @@ impl Driver<'_> {
         self.check()?;
         let finance = self.finance.paid()?;
         let (shipped, absorbed) = self.logistics.shipped()?;
-        let (paid, kills) = (finance.paid, self.observed.kills.len());
-        self.progress.show(State { paid, shipped, absorbed, kills });
+        let paid = finance.paid;
+        let kills = self.observed.kills.len();
+        self.progress.show(ProgressCounts { paid, shipped, absorbed, kills });
         let handed_on = match self.site.run.topology {
             Topology::Direct => finance.acknowledged,
             // Finance gets no acknowledgements, so Logistics' guard is counted.

@@ -65,7 +65,8 @@ pub fn run(site: &Path, life: u32) -> Result<(), Error> {
         batches: 0,
         site,
     };
-    let (started, never) = (finance.clock.monotonic(), Stop::new());
+    let started = finance.clock.monotonic();
+    let never = Stop::new();
     loop {
         finance.pay_due(finance.clock.monotonic().saturating_sub(started))?;
         let wait = match finance.site.run.topology {
@@ -124,8 +125,14 @@ impl Finance {
         }
         let body =
             serde_json::to_vec(&batch.iter().map(event).collect::<Vec<_>>()).unwrap_or_default();
-        let (url, headers, body, timeout) = (&self.url, &self.headers, &body, TIMEOUT);
-        let call = Call { method: "POST", url, headers, body, timeout, ..Call::default() };
+        let call = Call {
+            method: "POST",
+            url: &self.url,
+            headers: &self.headers,
+            body: &body,
+            timeout: TIMEOUT,
+            ..Call::default()
+        };
         match self.client.call(&call) {
             Ok(answer) if matches!(answer.status, 200 | 201) => {
                 self.batches = self.batches.saturating_add(1);

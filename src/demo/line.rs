@@ -26,7 +26,7 @@ const NOT_FORWARDED: [&str; 5] =
     ["host", "connection", "content-length", "transfer-encoding", "accept-encoding"];
 
 /// The line. Dropping it stops it.
-pub(super) struct Line {
+pub(super) struct LossyLine {
     _server: Server,
 }
 
@@ -39,7 +39,7 @@ struct LineService {
     seen: Mutex<HashMap<String, u32>>,
 }
 
-impl Line {
+impl LossyLine {
     /// Starts the line.
     pub(super) fn start(site: &Site, clock: &Clock) -> Result<Self, Error> {
         let listener = server::bind(site.line).map_err(Error::about(site.line))?;
@@ -106,8 +106,14 @@ impl LineService {
         let headers: Vec<_> = kept
             .map(|(name, value)| (name.to_owned(), String::from_utf8_lossy(value).into_owned()))
             .collect();
-        let (url, headers, timeout) = (&url, &headers, site::TIMEOUT);
-        let call = Call { method: "POST", url, headers, body, timeout, ..Call::default() };
+        let call = Call {
+            method: "POST",
+            url: &url,
+            headers: &headers,
+            body,
+            timeout: site::TIMEOUT,
+            ..Call::default()
+        };
         match self.client.call(&call) {
             Ok(answer) => Some(Response::with_body(answer.status, "application/json", answer.body)),
             Err(error) => {

@@ -211,7 +211,8 @@ fn commit(mut ledger: Ledger, waiting: &Receiver<Job>, clock: &Clock) {
             Err(RecvTimeoutError::Disconnected) => return,
         };
         let now = clock.monotonic();
-        let (mut batch, mut answers) = (Vec::new(), Vec::new());
+        let mut batch = Vec::new();
+        let mut answers = Vec::new();
         for job in first.into_iter().chain(waiting.try_iter().take(MAX_BATCH)) {
             match job {
                 Job::Take { arrival, bookkeeping, answer, reply } => {

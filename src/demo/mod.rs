@@ -113,8 +113,9 @@ pub fn run(options: Options) -> Result<(), Error> {
     let (results, problems) = performed?;
     let report = write_report(options.report.as_deref(), &name, &report::html(&results))?;
     if !problems.is_empty() {
-        let (problems, dir, report) =
-            (problems.join("\n"), directory.dir.display(), report.display());
+        let problems = problems.join("\n");
+        let dir = directory.dir.display();
+        let report = report.display();
         let kept = format!("The ledgers and logs are in {dir}; the report is {report}");
         return Err(Error::Failed(format!("{problems}\n{kept}")));
     }

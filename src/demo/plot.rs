@@ -63,7 +63,9 @@ pub(super) struct Chart {
 impl Chart {
     /// The chart as an `<svg>` element.
     pub(super) fn svg(&self) -> String {
-        let (id, title, description) = (self.id, escape(&self.title), escape(&self.description));
+        let id = self.id;
+        let title = escape(&self.title);
+        let description = escape(&self.description);
         let top = self.top();
         let parts = [self.grid(top), self.bars(top), self.markers(), self.axis()].concat();
         format!(
@@ -82,13 +84,13 @@ impl Chart {
         let line = |quarter: u64| {
             let y = FOOT - PLOT_HEIGHT * quarter / 4;
             let class = if quarter == 0 { "axis" } else { "grid" };
-            let value = tick((LEFT - 8, y + 4), "end", &(top * quarter / 4).to_string());
+            let value = tick(LEFT - 8, y + 4, "end", &(top * quarter / 4).to_string());
             let right = WIDTH - RIGHT;
             format!(
                 "<line class=\"{class}\" x1=\"{LEFT}\" y1=\"{y}\" x2=\"{right}\" y2=\"{y}\"/>\n{value}"
             )
         };
-        (0..=4).map(line).collect::<String>() + &tick((4, 14), "start", self.y_axis)
+        (0..=4).map(line).collect::<String>() + &tick(4, 14, "start", self.y_axis)
     }
 
     fn bars(&self, top: u64) -> String {
@@ -98,14 +100,17 @@ impl Chart {
         let mut out = String::new();
         for (kind, series) in (0_u64..).zip(&self.series) {
             for (group, (value, label)) in (0_u64..).zip(series.values.iter().zip(&self.labels)) {
-                let (from, to) = (PLOT_WIDTH * group / groups, PLOT_WIDTH * (group + 1) / groups);
+                let from = PLOT_WIDTH * group / groups;
+                let to = PLOT_WIDTH * (group + 1) / groups;
                 let gap = (to - from) / 8;
                 let room = (to - from).saturating_sub(2 * gap).max(1);
                 let width = (room / kinds).saturating_sub(kinds - 1).max(1);
                 let x = LEFT + from + gap + room * kind / kinds;
                 // A value above 0 stays visible, even beside a very large one.
                 let height = (PLOT_HEIGHT * value / top).max(u64::from(*value > 0) * 2);
-                let (y, label, name) = (FOOT - height, escape(label), escape(&series.name));
+                let y = FOOT - height;
+                let label = escape(label);
+                let name = escape(&series.name);
                 let title = format!("{label}: {value}{} ({name})", self.unit);
                 let bar = format!(
                     "<rect class=\"s{kind}\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\">\
@@ -113,7 +118,8 @@ impl Chart {
                 );
                 out.push_str(&bar);
                 if valued && *value > 0 {
-                    let (x, y) = (x + width / 2, y.saturating_sub(4));
+                    let x = x + width / 2;
+                    let y = y.saturating_sub(4);
                     let above = format!(
                         "<text class=\"value\" x=\"{x}\" y=\"{y}\" text-anchor=\"middle\">{value}</text>\n"
                     );
@@ -126,7 +132,8 @@ impl Chart {
 
     fn markers(&self) -> String {
         let marker = |Marker { permille, letter, title }: &Marker| {
-            let (x, above) = (LEFT + PLOT_WIDTH * permille.min(&1000) / 1000, TOP - 5);
+            let x = LEFT + PLOT_WIDTH * permille.min(&1000) / 1000;
+            let above = TOP - 5;
             format!(
                 "<g class=\"kill\"><title>{}</title><line x1=\"{x}\" y1=\"{TOP}\" x2=\"{x}\" y2=\"{FOOT}\"/>\
                  <text x=\"{x}\" y=\"{above}\" text-anchor=\"middle\">{letter}</text></g>\n",
@@ -140,14 +147,14 @@ impl Chart {
         let groups = count(self.labels.len()).max(1);
         let every = self.labels.len().div_ceil(MAX_LABELS).max(1);
         let label = |(group, label): (u64, &String)| {
-            tick((LEFT + PLOT_WIDTH * (2 * group + 1) / (2 * groups), FOOT + 18), "middle", label)
+            tick(LEFT + PLOT_WIDTH * (2 * group + 1) / (2 * groups), FOOT + 18, "middle", label)
         };
         let labels: String = (0_u64..).zip(&self.labels).step_by(every).map(label).collect();
-        labels + &tick((LEFT + PLOT_WIDTH / 2, HEIGHT - 10), "middle", self.x_axis)
+        labels + &tick(LEFT + PLOT_WIDTH / 2, HEIGHT - 10, "middle", self.x_axis)
     }
 }
 
-fn tick((x, y): (u64, u64), anchor: &str, text: &str) -> String {
+fn tick(x: u64, y: u64, anchor: &str, text: &str) -> String {
     let text = escape(text);
     format!("<text class=\"tick\" x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\">{text}</text>\n")
 }

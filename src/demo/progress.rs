@@ -18,7 +18,7 @@ const TEMPLATE: &str = "{prefix:>24} [{bar:30}] {pos}/{len} shipped  {msg}";
 
 /// The progress of a run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct State {
+pub(super) struct ProgressCounts {
     pub(super) paid: u32,
     pub(super) shipped: u32,
     pub(super) absorbed: u32,
@@ -45,8 +45,8 @@ impl Progress {
         Self { bar, what: what.to_owned(), invoices, clock, line_at }
     }
 
-    pub(super) fn show(&mut self, state: State) {
-        let State { paid, shipped, absorbed, kills } = state;
+    pub(super) fn show(&mut self, state: ProgressCounts) {
+        let ProgressCounts { paid, shipped, absorbed, kills } = state;
         let counts = format!("{paid} paid, {absorbed} redeliveries absorbed, {kills} kills");
         if let Some(bar) = &self.bar {
             bar.set_position(u64::from(shipped));
@@ -86,11 +86,9 @@ pub(super) fn settings(run: &Run) -> Vec<(&'static str, String)> {
     let (shortest, longest) = chaos::kill_gaps(Duration::from_millis(
         u64::from(run.invoices).saturating_mul(1000) / u64::from(run.per_second.max(1)),
     ));
-    let (refused, lost, hanging) = (
-        percent(chaos::REFUSED_PERMILLE),
-        percent(chaos::LOST_PERMILLE),
-        percent(chaos::HANGING_PERMILLE),
-    );
+    let refused = percent(chaos::REFUSED_PERMILLE);
+    let lost = percent(chaos::LOST_PERMILLE);
+    let hanging = percent(chaos::HANGING_PERMILLE);
     let finance = match run.topology {
         Topology::Direct | Topology::Kafka => format!(
             "pays {} invoices a second and loses {} of the acknowledgements",
@@ -140,7 +138,8 @@ pub(super) fn settings(run: &Run) -> Vec<(&'static str, String)> {
         settings.push(("the broker", broker));
     }
     let among = run.topology.roles().len();
-    let (shortest, longest) = (shown(shortest), shown(longest));
+    let shortest = shown(shortest);
+    let longest = shown(longest);
     settings.push(("kill -9", format!("of one of the {among} every {shortest} to {longest}")));
     settings.push(("seed", run.seed.to_string()));
     settings

@@ -90,7 +90,8 @@ impl Results {
             row(&format!("{name}, accept to effect"), shown(counts.latency(permille)));
         }
         if let Some((_, steady)) = &self.steady {
-            let (half, most) = (shown(steady.latency(500)), shown(steady.latency(990)));
+            let half = shown(steady.latency(500));
+            let most = shown(steady.latency(990));
             row("Without faults, same rate", format!("p50 {half}, p99 {most}"));
         }
         if let Some((_, burst)) = &self.burst {
@@ -127,14 +128,17 @@ pub(super) fn html(results: &Results) -> String {
     let figures: Vec<String> = [over_time(results), latencies(results), attempts(results)]
         .iter()
         .map(|chart| {
-            let (title, about, legend) =
-                (escape(&chart.title), escape(&chart.description), legend(chart));
+            let title = escape(&chart.title);
+            let about = escape(&chart.description);
+            let legend = legend(chart);
             let svg = chart.svg();
             format!("<section>\n<h2>{title}</h2>\n<p>{about}</p>\n{legend}{svg}</section>\n")
         })
         .collect();
-    let (rows, figures) = (rows.concat(), figures.concat());
-    let (topology, flag) = (results.run.topology.summary(), results.run.topology.flag());
+    let rows = rows.concat();
+    let figures = figures.concat();
+    let topology = results.run.topology.summary();
+    let flag = results.run.topology.flag();
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\

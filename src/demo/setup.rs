@@ -107,11 +107,17 @@ impl Api {
     ) -> Result<Value, Error> {
         let url = &format!("{}{path}", self.base);
         let body = if body.is_null() { String::new() } else { body.to_string() };
-        let (headers, body, timeout) = (&self.headers, body.as_bytes(), TIMEOUT);
         let refused = |status, body: String| {
             Error::Failed(format!("Oncebox answered {status} to {what}: {body}"))
         };
-        let call = Call { method, url, headers, body, timeout, ..Call::default() };
+        let call = Call {
+            method,
+            url,
+            headers: &self.headers,
+            body: body.as_bytes(),
+            timeout: TIMEOUT,
+            ..Call::default()
+        };
         let answer = self.client.call(&call).map_err(|error| refused(0, error.to_string()))?;
         if !(200..300).contains(&answer.status) {
             let body = String::from_utf8_lossy(&answer.body).into_owned();

@@ -202,7 +202,8 @@ impl Ledger {
     /// The oldest invoices that must still be published.
     pub(super) fn to_publish(&self, most: u32) -> Result<Vec<Invoice>> {
         rows(&self.0, TO_PUBLISH, [most], |row| {
-            let (number, customer) = (row.get(0)?, row.get(1)?);
+            let number = row.get(0)?;
+            let customer = row.get(1)?;
             Ok(Invoice { number, customer, amount_cents: row.get(2)?, paid_at: row.get(3)? })
         })
     }

@@ -71,7 +71,8 @@ struct Attributes<'a> {
 impl<'a> Attributes<'a> {
     fn of(box_name: Option<&str>, outgoing: &'a OutgoingRequest) -> Self {
         let part = |text: &str| utf8_percent_encode(text, IN_PATH).to_string();
-        let (tenant, system) = (part(&outgoing.tenant), part(&outgoing.source));
+        let tenant = part(&outgoing.tenant);
+        let system = part(&outgoing.source);
         // The event's own number in the trace, where requests have one for each attempt.
         let span = outgoing.event_id.replace('-', "").chars().skip(16).collect::<String>();
         Self {

@@ -297,7 +297,8 @@ fn check_names(env: &Environment<'_>, place: &str) -> Result<(), String> {
 
 /// Refuses what would exhaust the engine's parser, and operators whose results it does not bound.
 fn check_text(text: &str) -> Result<(), String> {
-    let (mut tokens, mut statements) = (0_usize, 0_usize);
+    let mut tokens = 0_usize;
+    let mut statements = 0_usize;
     for token in tokenize(text, false, SyntaxConfig::default()) {
         // The parser says what is wrong.
         let Ok((token, span)) = token else { return Ok(()) };
@@ -685,8 +686,9 @@ mod tests {
         let shared =
             format!("{{% set a = payload.lines %}}{}{{{{ a == a|list }}}}", shared.repeat(60));
         let [lists, orders] = ["lists and objects cannot be compared", "takes texts or numbers"];
-        let (key, long, fuel) =
-            ("must be a text or a number", "more than 256 bytes", "too many steps");
+        let key = "must be a text or a number";
+        let long = "more than 256 bytes";
+        let fuel = "too many steps";
         for (text, why) in [
             (shared.as_str(), key),
             ("{{ payload.lines == payload.same }}", lists),

@@ -155,7 +155,9 @@ pub fn paying<'e>(code: &Instructions<'e>) -> Instructions<'e> {
         part.extend_from_slice(then);
         part
     };
-    let (mut parts, mut starts, mut length) = (Vec::new(), Vec::new(), 0_u32);
+    let mut parts = Vec::new();
+    let mut starts = Vec::new();
+    let mut length = 0_u32;
     for instruction in (0..).map_while(|n| code.get(n)) {
         let part = match instruction {
             Instruction::Eq => operator("operator_eq"),
@@ -329,7 +331,8 @@ fn checked(state: &State<'_, '_>, name: &str, args: &[Value]) -> Result<(), Erro
         return Ok(());
     }
     let attributes = named.peek::<Option<String>>("attribute")?;
-    let (mut items, mut bytes) = (1_usize, 0_usize);
+    let mut items = 1_usize;
+    let mut bytes = 0_usize;
     for item in value.try_iter()? {
         state.consume_fuel(1)?;
         let keys = attributes.iter().flat_map(|all| all.split(','));
@@ -385,7 +388,8 @@ fn ordered(name: &str, args: &[Value]) -> Result<Option<Value>, Error> {
             let mut places: Vec<usize> = (0..items.len()).collect();
             let at = |place: &usize| items.get(*place);
             places.sort_by(|a, b| {
-                let (a, b) = (at(a), at(b));
+                let a = at(a);
+                let b = at(b);
                 a.zip(b).map_or(Ordering::Equal, |(a, b)| order(a, b))
             });
             places.dedup_by(|a, b| at(a).zip(at(b)).is_some_and(|(a, b)| order(a, b).is_eq()));

@@ -70,7 +70,8 @@ impl Outgoing {
         response: Response,
         mode: ReplyMode,
         persist: bool,
-        (date, now): (&DateLine, Timestamp),
+        date: &DateLine,
+        now: Timestamp,
     ) -> Self {
         let mut head = Vec::with_capacity(256);
         head.extend_from_slice(b"HTTP/1.1 ");
@@ -161,8 +162,8 @@ mod tests {
 
     fn text(response: Response, mode: ReplyMode) -> String {
         let date = DateLine::default();
-        let at = (&date, Timestamp::from_secs(784_111_777));
-        let mut outgoing = Outgoing::new(response, mode, mode.persist, at);
+        let now = Timestamp::from_secs(784_111_777);
+        let mut outgoing = Outgoing::new(response, mode, mode.persist, &date, now);
         let mut bytes = Vec::new();
         assert_eq!(outgoing.write_some(&mut bytes).unwrap(), Written::All);
         String::from_utf8(bytes).unwrap()
@@ -215,8 +216,8 @@ mod tests {
         let response = Response::with_body(200, "text/plain", b"hello".to_vec());
         let wanted = text(response.clone(), KEEP);
         let date = DateLine::default();
-        let at = (&date, Timestamp::from_secs(784_111_777));
-        let mut outgoing = Outgoing::new(response, KEEP, true, at);
+        let now = Timestamp::from_secs(784_111_777);
+        let mut outgoing = Outgoing::new(response, KEEP, true, &date, now);
         let mut narrow = Narrow(Vec::new());
         while outgoing.write_some(&mut narrow).unwrap() != Written::All {}
         assert_eq!(String::from_utf8(narrow.0).unwrap(), wanted);
@@ -232,8 +233,8 @@ mod tests {
             let file = Some(FileBody { file: Arc::new(file), bytes });
             let response = Response { file, ..Response::new(200) };
             let date = DateLine::default();
-            let at = (&date, Timestamp::from_secs(784_111_777));
-            let mut outgoing = Outgoing::new(response, KEEP, true, at);
+            let now = Timestamp::from_secs(784_111_777);
+            let mut outgoing = Outgoing::new(response, KEEP, true, &date, now);
             let mut bytes = Vec::new();
             loop {
                 match outgoing.write_some(&mut bytes) {

@@ -116,7 +116,8 @@ mod tests {
 
     #[test]
     fn certificates_are_read_however_their_blocks_are_joined() {
-        let (one, two) = (pem(), pem());
+        let one = pem();
+        let two = pem();
         let glued = format!("{}{}", one.trim_end(), two.trim_end());
         let windows = format!("\u{feff}{one}{two}").replace('\n', "\r\n");
         let commented = format!("subject=CN = erp\n{one}\n# the other one\n{two}");
@@ -129,7 +130,8 @@ mod tests {
 
     #[test]
     fn a_block_that_cannot_be_read_is_named() {
-        let (good, key) = (pem(), KeyPair::generate().unwrap().serialize_pem());
+        let good = pem();
+        let key = KeyPair::generate().unwrap().serialize_pem();
         let lines = good.lines().count();
         let damaged = good.replacen("MII", "M*I", 1);
         let cut = good.replace("-----END CERTIFICATE-----", "");

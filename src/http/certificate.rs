@@ -159,8 +159,12 @@ fn time(der: &[u8]) -> Option<Timestamp> {
         _ => return None,
     };
     let part = |from: usize, to: usize| text.get(from..to);
-    let (year, month, day) = (part(0, 4)?, part(4, 6)?, part(6, 8)?);
-    let (hour, minute, second) = (part(8, 10)?, part(10, 12)?, part(12, 14)?);
+    let year = part(0, 4)?;
+    let month = part(4, 6)?;
+    let day = part(6, 8)?;
+    let hour = part(8, 10)?;
+    let minute = part(10, 12)?;
+    let second = part(12, 14)?;
     Timestamp::parse(&format!("{year}-{month}-{day}T{hour}:{minute}:{second}Z"))
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct Connection {
     pub(crate) socket: TcpStream,
     /// The queue for complete requests.
     jobs: Arc<Jobs>,
-    state: Mutex<State>,
+    state: Mutex<ConnectionProgress>,
 }
 
 /// The phase of a connection.
@@ -51,7 +51,7 @@ enum Phase {
 }
 
 /// The mutable part of a connection.
-struct State {
+struct ConnectionProgress {
     phase: Phase,
     framer: Framer,
     /// The part of a request that the deadline is for, while reading.
@@ -85,16 +85,25 @@ pub(crate) enum ConnectionState {
     Closed,
 }
 
+/// An accepted socket: where it came in, and from whom.
+pub(crate) struct Accepted {
+    pub(crate) socket: TcpStream,
+    /// The index of the listening socket.
+    pub(crate) door: usize,
+    pub(crate) peer: SocketAddr,
+}
+
 impl Connection {
     /// A new connection. Its first request must begin within `patience`.
     pub(crate) fn new(
         key: usize,
-        (door, peer): (usize, SocketAddr),
-        socket: TcpStream,
-        (now, patience): (Duration, Duration),
+        accepted: Accepted,
+        now: Duration,
+        patience: Duration,
         jobs: Arc<Jobs>,
     ) -> Self {
-        let state = State {
+        let Accepted { socket, door, peer } = accepted;
+        let state = ConnectionProgress {
             phase: Phase::Reading,
             framer: Framer::default(),
             begun: Begun::Nothing,
@@ -162,7 +171,7 @@ impl Connection {
 pub(crate) struct Locked<'a> {
     connection: &'a Arc<Connection>,
     core: &'a Core,
-    state: &'a mut State,
+    state: &'a mut ConnectionProgress,
     now: Duration,
 }
 
@@ -267,9 +276,11 @@ impl Locked<'_> {
     /// Frames requests from the input, until the service has one or the input is used up.
     fn frame(&mut self, mut fresh: &[u8]) {
         while self.state.phase == Phase::Reading {
-            let (core, door) = (self.core, self.connection.door);
-            let from = (self.connection.peer, &core.limits);
-            let (now, State { framer, asked, client, .. }) = (self.now, &mut *self.state);
+            let core = self.core;
+            let door = self.connection.door;
+            let peer = self.connection.peer;
+            let now = self.now;
+            let ConnectionProgress { framer, asked, client, .. } = &mut *self.state;
             let mut check = |head: &mut Head| {
                 head.door = door;
                 core.identify(head);
@@ -278,7 +289,7 @@ impl Locked<'_> {
                 core.body_limit(head)
             };
             let fresh = std::mem::take(&mut fresh);
-            match framer.advance(fresh, from, &mut check) {
+            match framer.advance(fresh, peer, &core.limits, &mut check) {
                 Frame::Partial => return self.wait_for_more(),
                 Frame::Continue => self.send_continue(),
                 Frame::Complete(request, mode) => self.hand_over(request, mode),
@@ -367,8 +378,9 @@ impl Locked<'_> {
         let response = self.core.finished(asked, took, response);
         let persist = self.state.mode.persist && !response.close && !self.core.stop.asked();
         self.state.mode.persist = persist;
-        let date = (&self.core.date, self.core.clock.wall());
-        self.state.outgoing = Outgoing::new(response, self.state.mode, persist, date);
+        let mode = self.state.mode;
+        let now = self.core.clock.wall();
+        self.state.outgoing = Outgoing::new(response, mode, persist, &self.core.date, now);
         self.state.phase = Phase::Sending;
         self.state.since = self.now;
         self.state.deadline = self.now.saturating_add(self.core.limits.answer_timeout);

@@ -176,7 +176,8 @@ pub struct Setup {
 impl Setup {
     /// A setup with no proxies, the system's randomness, and no planned failures.
     pub fn new(limits: Limits, clock: Clock) -> Self {
-        let (proxies, draw) = (Proxies::default(), Arc::new(SystemDraw::new()));
+        let proxies = Proxies::default();
+        let draw = Arc::new(SystemDraw::new());
         Self { limits, proxies, clock, draw, faults: Faults::none() }
     }
 }

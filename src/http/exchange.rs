@@ -27,12 +27,12 @@ impl<In: Transport> Connector<In> for Exchanges {
         _details: &ConnectionDetails<'_>,
         chained: Option<In>,
     ) -> Result<Option<Exchange<In>>, Error> {
-        Ok(chained.map(|inner| Exchange { inner, state: State::Idle { was_used: false } }))
+        Ok(chained.map(|inner| Exchange { inner, state: ExchangeState::Idle { was_used: false } }))
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum ExchangeState {
     /// Nothing was asked yet, or the last answer's head has come.
     Idle { was_used: bool },
     /// A request is written; its answer is not complete to the end of its head.
@@ -43,7 +43,7 @@ enum State {
 #[derive(Debug)]
 pub(super) struct Exchange<T> {
     inner: T,
-    state: State,
+    state: ExchangeState,
 }
 
 impl<T: Transport> Exchange<T> {
@@ -53,7 +53,7 @@ impl<T: Transport> Exchange<T> {
             let has_more = self.inner.await_input(timeout)?;
             let buffers = self.inner.buffers();
             let input = buffers.input();
-            if let State::Asked { has_input, .. } = &mut self.state {
+            if let ExchangeState::Asked { has_input, .. } = &mut self.state {
                 *has_input |= !input.is_empty();
             }
             let mut start = answer_head::look(input);
@@ -65,11 +65,11 @@ impl<T: Transport> Exchange<T> {
                 HeadStart::Incomplete if has_more => {}
                 HeadStart::Odd { length, rewritten } => {
                     replace(buffers, length, &rewritten);
-                    self.state = State::Idle { was_used: true };
+                    self.state = ExchangeState::Idle { was_used: true };
                     return Ok(true);
                 }
                 HeadStart::Readable => {
-                    self.state = State::Idle { was_used: true };
+                    self.state = ExchangeState::Idle { was_used: true };
                     return Ok(true);
                 }
                 HeadStart::Incomplete | HeadStart::Interim(_) | HeadStart::Unreadable => {
@@ -112,18 +112,20 @@ impl<T: Transport> Transport for Exchange<T> {
     }
 
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), Error> {
-        if let State::Idle { was_used } = self.state {
-            self.state = State::Asked { was_used, has_input: false };
+        if let ExchangeState::Idle { was_used } = self.state {
+            self.state = ExchangeState::Asked { was_used, has_input: false };
         }
         self.inner.transmit_output(amount, timeout)
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
-        if matches!(self.state, State::Idle { .. }) {
+        if matches!(self.state, ExchangeState::Idle { .. }) {
             return self.inner.await_input(timeout);
         }
         let read = self.await_head(timeout);
-        let State::Asked { was_used: true, has_input: false } = self.state else { return read };
+        let ExchangeState::Asked { was_used: true, has_input: false } = self.state else {
+            return read;
+        };
         let why = match read {
             Ok(false) => "it ended".to_owned(),
             Err(error) if is_end(&error) => error.to_string(),

@@ -116,7 +116,9 @@ pub(crate) fn parse(bytes: &[u8], peer: SocketAddr, most: usize) -> Result<Parse
     let (path, query) = target(method, raw.path.unwrap_or_default(), host)?;
     let persist = !fields.connection.close && (fields.connection.keep_alive || !old);
     let mode = ReplyMode { persist, old, head_only: method == Method::Head };
-    let (door, client, request_id) = (0, peer.ip(), String::new());
+    let door = 0;
+    let client = peer.ip();
+    let request_id = String::new();
     let head = Head { method, path, query, headers, door, peer, client, request_id };
     Ok(Parsed { head, body_length, mode, expects })
 }

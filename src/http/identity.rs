@@ -124,7 +124,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_used_is_refused_with_the_reason() {
-        let ((certificate, key), (other, _)) = (made(2027), made(2027));
+        let (certificate, key) = made(2027);
+        let (other, _) = made(2027);
         let refused = |pem: &str| Identity::read(pem).unwrap_err();
         assert!(refused("").contains("no certificate"));
         assert!(refused(&certificate).contains("no private key"));

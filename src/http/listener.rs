@@ -4,14 +4,14 @@
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
 use polling::{Event, Events};
 
 use crate::base::faults::Stall;
-use crate::http::connection::{Connection, ConnectionState, Jobs, Locked};
+use crate::http::connection::{Accepted, Connection, ConnectionState, Jobs, Locked};
 use crate::http::core::Core;
 use crate::http::proxies::client_network;
 use crate::http::readiness::Interest;
@@ -148,7 +148,7 @@ impl Listener {
                 return;
             };
             match socket.accept() {
-                Ok((socket, peer)) => self.open(socket, (key, peer)),
+                Ok((socket, peer)) => self.open(Accepted { socket, door: key, peer }),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if is_transient(&error) => (),
                 Err(error) => self.pause_accepting(&error),
@@ -156,9 +156,9 @@ impl Listener {
         }
     }
 
-    fn open(&mut self, socket: TcpStream, from: (usize, SocketAddr)) {
+    fn open(&mut self, accepted: Accepted) {
         self.core.counters.accepted.add();
-        let address = from.1.ip();
+        let address = accepted.peer.ip();
         let full = self.table.len() >= self.core.limits.connections && !self.evict();
         let core = &self.core;
         let limits = &core.limits;
@@ -175,13 +175,17 @@ impl Listener {
             return;
         }
         // Without TCP_NODELAY an answer of two packets waits 40 ms for the client's acknowledgement.
+        let socket = &accepted.socket;
         if socket.set_nonblocking(true).and_then(|()| socket.set_nodelay(true)).is_err() {
             return;
         }
-        let patience = (self.now, limits.idle_timeout);
-        let (first_key, jobs) = (self.first_key, Arc::clone(&self.jobs));
+        let now = self.now;
+        let patience = limits.idle_timeout;
+        let first_key = self.first_key;
+        let jobs = Arc::clone(&self.jobs);
         let connection = self.table.insert(|slot| {
-            Connection::new(first_key.saturating_add(slot), from, socket, patience, jobs)
+            let key = first_key.saturating_add(slot);
+            Connection::new(key, accepted, now, patience, jobs)
         });
         core.counters.connections.set(self.table.len());
         if let Err(error) = core.readiness.add(&connection.socket, connection.key) {

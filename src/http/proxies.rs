@@ -54,7 +54,8 @@ impl Proxies {
             return None;
         }
         let mut all = headers.values("x-request-id");
-        let (first, second) = (all.next(), all.next());
+        let first = all.next();
+        let second = all.next();
         let known = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:=+/@".contains(&byte);
         first.filter(|id| {
             second.is_none()
@@ -98,7 +99,8 @@ fn element(text: &str) -> Option<IpAddr> {
 
 /// Splits a text at separators outside quoted strings.
 fn unquoted(text: &str, separator: char) -> Vec<&str> {
-    let (mut quoted, mut escaped) = (false, false);
+    let mut quoted = false;
+    let mut escaped = false;
     text.split(move |c: char| {
         match c {
             _ if escaped => escaped = false,

@@ -44,21 +44,21 @@ type LookupResult = Result<Vec<SocketAddr>, Arc<io::Error>>;
 /// thread then stores the answer for later attempts.
 #[derive(Debug)]
 struct Lookups {
-    shared: Arc<Shared>,
+    pool: Arc<LookupPool>,
     ask: Sender<(String, Payer)>,
     asked: Receiver<(String, Payer)>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct LookupPool {
     look_up: fn(&str) -> io::Result<Vec<SocketAddr>>,
     clock: Clock,
-    state: Mutex<State>,
+    state: Mutex<LookupState>,
     ended: Condvar,
 }
 
 #[derive(Debug)]
-struct State {
+struct LookupState {
     names: HashMap<String, Name>,
     under_way: Fair,
     idle: usize,
@@ -85,22 +85,23 @@ impl Name {
 impl Lookups {
     fn new(look_up: fn(&str) -> io::Result<Vec<SocketAddr>>) -> Self {
         let under_way = Fair::new(MAX_LOOKUPS, LOOKUPS_TIMES);
-        let state = Mutex::new(State { names: HashMap::new(), under_way, idle: 0 });
-        let shared = Shared { look_up, clock: Clock::machine(), state, ended: Condvar::new() };
+        let state = Mutex::new(LookupState { names: HashMap::new(), under_way, idle: 0 });
+        let pool = LookupPool { look_up, clock: Clock::machine(), state, ended: Condvar::new() };
         let (ask, asked) = unbounded();
-        Self { shared: Arc::new(shared), ask, asked }
+        Self { pool: Arc::new(pool), ask, asked }
     }
 
     /// The addresses of a name; `None` after `timeout`.
     fn look_up(&self, host: &str, payer: &Payer, timeout: Duration) -> Option<LookupResult> {
-        let now = self.shared.clock.monotonic();
-        let mut state = self.shared.state.lock();
-        let State { names, under_way, idle } = &mut *state;
+        let now = self.pool.clock.monotonic();
+        let mut state = self.pool.state.lock();
+        let LookupState { names, under_way, idle } = &mut *state;
         if names.len() >= MAX_NAMES {
             names.retain(|_, name| name.is_under_way);
         }
         let name = names.entry(host.to_owned()).or_default();
-        let (known, count) = (name.known(now), name.count);
+        let known = name.known(now);
+        let count = name.count;
         if !name.is_under_way {
             if !under_way.take(payer) {
                 let why = "too many names of this tenant are being looked up without an answer";
@@ -117,27 +118,28 @@ impl Lookups {
             self.ask.send((host.to_owned(), payer.clone())).ok()?;
         }
         let is_waited_for =
-            |state: &mut State| state.names.get(host).is_some_and(|name| name.count == count);
+            |state: &mut LookupState| state.names.get(host).is_some_and(|name| name.count == count);
         let wait = if known.is_some() { timeout.min(PATIENCE) } else { timeout };
-        if self.shared.ended.wait_while_for(&mut state, is_waited_for, wait).timed_out() {
+        if self.pool.ended.wait_while_for(&mut state, is_waited_for, wait).timed_out() {
             return known.map(Ok);
         }
         state.names.get(host)?.last.as_ref().map(|(last, _)| last.clone())
     }
 
     fn is_on_site(&self, host: &str) -> Option<bool> {
-        let state = self.shared.state.lock();
+        let state = self.pool.state.lock();
         state.names.get(host).filter(|name| name.last.is_some()).map(|name| name.is_on_site)
     }
 
     /// Starts a thread, which ends when its client is dropped, or when enough others are idle.
     #[expect(clippy::disallowed_methods, reason = "a lookup that does not end cannot be joined")]
     fn start(&self) -> io::Result<()> {
-        let (shared, asked) = (Arc::clone(&self.shared), self.asked.clone());
+        let pool = Arc::clone(&self.pool);
+        let asked = self.asked.clone();
         let run = move || {
             while let Ok((host, payer)) = asked.recv() {
-                let found = (shared.look_up)(&host).map_err(Arc::new);
-                if !shared.note(&host, &payer, found) {
+                let found = (pool.look_up)(&host).map_err(Arc::new);
+                if !pool.note(&host, &payer, found) {
                     break;
                 }
             }
@@ -146,7 +148,7 @@ impl Lookups {
     }
 }
 
-impl Shared {
+impl LookupPool {
     /// Stores what a lookup came to; whether its thread is kept.
     fn note(&self, host: &str, payer: &Payer, found: LookupResult) -> bool {
         let at = self.clock.monotonic();
@@ -341,7 +343,7 @@ mod tests {
             }
         }
         assert!(CALLS.load(Ordering::SeqCst) <= 1);
-        assert_eq!(lookups.shared.state.lock().under_way.in_use(), 1);
+        assert_eq!(lookups.pool.state.lock().under_way.in_use(), 1);
     }
 
     #[test]
@@ -367,10 +369,10 @@ mod tests {
         assert!(
             lookups.look_up("nowhere.test", &Payer::Anonymous, Duration::MAX).unwrap().is_err()
         );
-        let shared = Arc::clone(&lookups.shared);
-        assert_eq!(shared.state.lock().idle, 1);
+        let pool = Arc::clone(&lookups.pool);
+        assert_eq!(pool.state.lock().idle, 1);
         drop(lookups);
-        while Arc::strong_count(&shared) > 1 {
+        while Arc::strong_count(&pool) > 1 {
             std::thread::yield_now();
         }
     }

@@ -43,7 +43,8 @@ impl Server {
         // An early return drops the server, which ends the threads that were started.
         let server = Self { core, jobs, threads: Mutex::default() };
         for number in 0..handlers {
-            let (core, jobs) = (Arc::clone(&server.core), Arc::clone(&server.jobs));
+            let core = Arc::clone(&server.core);
+            let jobs = Arc::clone(&server.jobs);
             server.spawn(format!("http-{number}"), move || handle(&core, &jobs))?;
         }
         server.spawn("http-listen".to_owned(), move || listener.run())?;
@@ -164,7 +165,8 @@ fn answer(core: &Core, connection: &Arc<Connection>, response: Response) {
 
 fn call(core: &Arc<Core>, jobs: &Arc<Jobs>, connection: Arc<Connection>, request: Request) {
     core.counters.requests.add();
-    let (core_of, jobs) = (Arc::clone(core), Arc::clone(jobs));
+    let core_of = Arc::clone(core);
+    let jobs = Arc::clone(jobs);
     let channel =
         ConnectionReply { handler: thread::current().id(), core: core_of, jobs, connection };
     let reply = Reply::new(Box::new(channel), Response::new(UNANSWERED));

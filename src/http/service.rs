@@ -45,9 +45,8 @@ pub trait Service: Send + Sync + 'static {
     fn refusal(&self, status: u16, detail: &str) -> Response;
 
     /// Completes and logs an answer. Called once for every answer, the listener's own included, before it is written.
-    /// `took` is the time since the head was complete. Called under a lock, so it must not block.
-    fn finish(&self, asked: &Asked, took: Duration, response: Response) -> Response {
-        let (_, _) = (asked, took);
+    /// `_took` is the time since the head was complete. Called under a lock, so it must not block.
+    fn finish(&self, _asked: &Asked, _took: Duration, response: Response) -> Response {
         response
     }
 }

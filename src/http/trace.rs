@@ -147,7 +147,10 @@ impl Trace {
     /// Looks at the certificate of the server that was called.
     pub(super) fn look(&self, url: &str, opener: &Opener) {
         let Ok(url) = url.parse::<Uri>() else { return };
-        let (Some("https"), Some(host)) = (url.scheme_str(), url.host()) else { return };
+        if url.scheme_str() != Some("https") {
+            return;
+        }
+        let Some(host) = url.host() else { return };
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let route = self.noted.lock().route.clone();
         let Some(Route::Direct(mut addresses) | Route::Proxy(mut addresses)) = route else {

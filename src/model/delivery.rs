@@ -583,7 +583,9 @@ fn http_date(value: &str, wall_now: Timestamp) -> Option<Timestamp> {
             weekday.strip_suffix(',')?;
             offset = zone(zoned)?;
             let mut parts = date.splitn(3, '-');
-            let (day, month, year) = (parts.next()?, parts.next()?, parts.next()?);
+            let day = parts.next()?;
+            let month = parts.next()?;
+            let year = parts.next()?;
             date_time(full_year(digits(year, 2)?, wall_now)?, month, day, time)?
         }
         // Sun Nov  6 08:49:37 1994
@@ -601,7 +603,9 @@ fn date_time(year: i32, month: &str, day: &str, time: &str) -> Option<PrimitiveD
     let day = digits(day, 1).or_else(|| digits(day, 2))?;
     let date = Date::from_calendar_date(year, month, u8::try_from(day).ok()?).ok()?;
     let mut parts = time.splitn(3, ':').map(|part| digits(part, 2));
-    let (hour, minute, second) = (parts.next()??, parts.next()??, parts.next()??);
+    let hour = parts.next()??;
+    let minute = parts.next()??;
+    let second = parts.next()??;
     // A leap second has no number of its own in POSIX time.
     let second = if second == 60 { 59 } else { second };
     let byte = |number: i32| u8::try_from(number).ok();

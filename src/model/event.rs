@@ -486,8 +486,10 @@ struct TraceParent<'t> {
 
 fn parent(text: &str) -> Option<TraceParent<'_>> {
     let mut parts = text.split('-');
-    let (version, trace) = (parts.next()?, parts.next()?);
-    let (span, flags) = (parts.next()?, parts.next()?);
+    let version = parts.next()?;
+    let trace = parts.next()?;
+    let span = parts.next()?;
+    let flags = parts.next()?;
     let is_hex = |text: &str, length: usize| {
         text.len() == length && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
     };
@@ -550,7 +552,8 @@ mod tests {
 
     #[test]
     fn a_trace_is_continued_only_where_its_parent_is_valid() {
-        let (trace, span) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
+        let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+        let span = "00f067aa0ba902b7";
         for (text, flags) in [
             (format!("00-{trace}-{span}-01"), Some("01")),
             (format!("00-{trace}-{span}-00"), Some("00")),

@@ -399,8 +399,13 @@ fn transient(attempt: &AttemptResult<'_>, rules: &Rules, facts: &Facts) -> Verdi
     let alone = facts.failures_alone.saturating_add(2);
     if is_alone && alone >= POISON_AFTER {
         let why = format!("failed {alone} times while others passed; the last: {}", attempt.reason);
-        let (class, next) = (AttemptClass::Poison, Next::GiveUp(why));
-        return Verdict { class, counted: true, next, hold: None, is_alone };
+        return Verdict {
+            class: AttemptClass::Poison,
+            counted: true,
+            next: Next::GiveUp(why),
+            hold: None,
+            is_alone,
+        };
     }
     let streak = facts.streak.and(attempt.class).count;
     // The breaker is for several failing deliveries. A single one already waits by its own schedule.
@@ -428,9 +433,11 @@ impl Settlement {
     /// What follows for a delivery that is given up without an attempt. `at` is wall time.
     pub fn without_attempt(
         delivery: DeliverySeq,
-        (subscription, run_no): (SubscriptionSeq, u32),
+        subscription: SubscriptionSeq,
+        run_no: u32,
         reason: &str,
-        (now, at): (Timestamp, Timestamp),
+        now: Timestamp,
+        at: Timestamp,
     ) -> Self {
         let attempt = Attempt {
             started_at: at,

@@ -51,8 +51,13 @@ pub struct Rendering {
 impl Rendering {
     /// The payload as it is.
     pub fn plain(content_type: &str) -> Self {
-        let (content_type, fields) = (content_type.to_owned(), "[]".to_owned());
-        Self { format: Format::Raw, content_type, fields, body: None, is_sealed: false }
+        Self {
+            format: Format::Raw,
+            content_type: content_type.to_owned(),
+            fields: "[]".to_owned(),
+            body: None,
+            is_sealed: false,
+        }
     }
 }
 

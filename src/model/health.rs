@@ -253,7 +253,8 @@ pub fn subscriptions(holds: &[(HoldReason, u64)]) -> Check {
         let words = of.map(|(reason, count)| format!("{count} {}", reason.as_str()));
         words.collect::<Vec<_>>().join(", ")
     };
-    let (by_oncebox, by_people) = (counts(false), counts(true));
+    let by_oncebox = counts(false);
+    let by_people = counts(true);
     let (level, detail) = match (by_oncebox.is_empty(), by_people.is_empty()) {
         (true, true) => (Level::Ok, "none is held".to_owned()),
         (true, false) => (Level::Ok, by_people),

@@ -110,7 +110,8 @@ impl Health {
     /// What is known after one more probe. The first that fails may be an accident.
     #[must_use]
     pub fn and(&self, class: AttemptClass, reason: &str, at: Timestamp) -> Self {
-        let (probed_at, is_second) = (Some(at), self.detail.is_some());
+        let probed_at = Some(at);
+        let is_second = self.detail.is_some();
         if class.is_success() {
             return Self { state: HealthState::Healthy, probed_at, ..Self::default() };
         }

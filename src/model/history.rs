@@ -76,7 +76,8 @@ impl HourCounts {
     pub fn percentile(&self, percent: u64) -> Option<u32> {
         let all: u64 = self.spans.iter().map(|count| u64::from(*count)).sum();
         let rank = all.saturating_mul(percent).div_ceil(100).max(1);
-        let (mut below, mut so_far) = (0, 0_u64);
+        let mut below = 0;
+        let mut so_far = 0_u64;
         for (bound, count) in BOUNDS_MS.iter().zip(self.spans) {
             so_far = so_far.saturating_add(u64::from(count));
             if so_far >= rank {

@@ -224,7 +224,8 @@ pub struct Entity {
 /// payload.
 pub fn entity(
     scope: Scope<'_>,
-    (event_type, key): (&str, Key<'_>),
+    event_type: &str,
+    key: Key<'_>,
     at_path: impl FnOnce(&str) -> Option<String>,
 ) -> Option<Entity> {
     let OrderTerms { external_calls, latest_only, call_path, .. } = scope.terms;
@@ -310,7 +311,7 @@ mod tests {
                 EventOrder { entity_type: entity_type.map(str::to_owned), ..EventOrder::default() };
             let key = Key { aggregate: (None, Some("7")), order: Some(&order), ..Key::default() };
             let at_path = |path: &str| Some(format!("at {path}"));
-            entity(scope(&terms, 1, Ordering::None), (event_type, key), at_path)
+            entity(scope(&terms, 1, Ordering::None), event_type, key, at_path)
         };
         assert_eq!(of(None, false, None, "a"), None);
         assert_eq!(of(Some(CallKey::Event), false, None, "a"), None);

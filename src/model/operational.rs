@@ -124,7 +124,8 @@ impl Kind {
 
     /// A body of it.
     pub fn example(self) -> Value {
-        let (at, id) = ("2026-01-31T12:00:00.000Z", "019c142a-1f00-7000-8000-0123456789ab");
+        let at = "2026-01-31T12:00:00.000Z";
+        let id = "019c142a-1f00-7000-8000-0123456789ab";
         let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
         let delivery = |more: Value| {
             let mut body = json!({

@@ -170,7 +170,9 @@ fn step<P: AsRef<str>>(
             return Ok(None);
         }
     };
-    let (wanted, mut seen, mut found) = (wanted.as_ref(), false, None);
+    let wanted = wanted.as_ref();
+    let mut seen = false;
+    let mut found = None;
     let index = wanted.parse::<usize>().ok().filter(|index| index.to_string() == wanted);
     cursor.enter();
     for place in 0_usize.. {

@@ -76,7 +76,8 @@ mod tests {
     #[test]
     fn no_window_has_more_than_the_rate_and_one_burst() {
         let rate = Rate::parse("10/s").unwrap();
-        let (mut bucket, mut started) = (Bucket::default(), Vec::new());
+        let mut bucket = Bucket::default();
+        let mut started = Vec::new();
         for ms in 1_000_000..1_005_000 {
             let now = Timestamp::from_ms(ms);
             while bucket.next_at(rate) <= now {

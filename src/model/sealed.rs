@@ -159,7 +159,8 @@ pub fn redact(body: &[u8]) -> Vec<u8> {
 
 /// Whether two bodies are equal, apart from values that are sealed under different keys and so cannot be compared.
 pub fn equal_except_keys(a: &[u8], b: &[u8], key_of: impl Fn(&[u8]) -> Option<[u8; 16]>) -> bool {
-    let (left, right) = (tokens(a), tokens(b));
+    let left = tokens(a);
+    let right = tokens(b);
     let alike = |(left, right): (&Token, &Token)| {
         left.blob == right.blob || key_of(&left.blob) != key_of(&right.blob)
     };

@@ -209,7 +209,8 @@ impl SqlRow {
                 );
                 Defect::new("invalid_utf8", reason)
             })?;
-            let (have, most) = (text.chars().count(), column.most());
+            let have = text.chars().count();
+            let most = column.most();
             if have > most {
                 let reason = format!("{column} has {have} characters; it may have {most}");
                 return Err(Defect::new("bad_field", reason));

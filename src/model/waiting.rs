@@ -214,7 +214,8 @@ mod tests {
 
     #[test]
     fn a_delivery_waits_for_what_the_earlier_one_waits_for() {
-        let (front, back) = (delivery(17, false), delivery(18, true));
+        let front = delivery(17, false);
+        let back = delivery(18, true);
         let hold = Hold {
             reason: HoldReason::Auth,
             since: Timestamp::from_secs(40),

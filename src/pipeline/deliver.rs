@@ -790,7 +790,7 @@ fn external_call(outgoing: &OutgoingRequest, destination: &Destination) -> Optio
     let (entity, entity_key) = if kind == CallKey::Event {
         (outgoing.delivery.0, outgoing.event_id.clone())
     } else {
-        let found = lane::entity(subscription.scope(), (&outgoing.event_type, key), at_path);
+        let found = lane::entity(subscription.scope(), &outgoing.event_type, key, at_path);
         let key = found.map(|entity| entity.key).unwrap_or_default();
         // It is the number by which the dispatcher sends one after another.
         ((*entity)?, key.chars().take(MAX_KEY_CHARS).collect())

@@ -28,7 +28,7 @@ use crate::store::error::Error;
 use crate::store::escalations;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
-use crate::sys::files::{self, Directory, Kind, Names};
+use crate::sys::files::{self, Directory, EntryKind, Names};
 
 /// How often old files in `done` are deleted.
 const CLEARED_EVERY: Duration = Duration::from_hours(1);
@@ -118,7 +118,7 @@ impl FolderReader {
         };
         let candidates = names.iter().filter(|name| is_candidate(name) && is_complete(name));
         let there: Vec<_> = candidates.map(|name| (name, directory.kind(name))).collect();
-        let waits = |kind: Option<Kind>| kind.is_some_and(|kind| kind != Kind::Directory);
+        let waits = |kind: Option<EntryKind>| kind.is_some_and(|kind| kind != EntryKind::Directory);
         // Counted before anything that can fail, because after a failure these files still wait.
         let waiting = there.iter().filter(|(_, kind)| waits(*kind)).count();
         self.waiting = Some(u64::try_from(waiting).unwrap_or(u64::MAX));
@@ -137,7 +137,7 @@ impl FolderReader {
                     let why = format!("{} {why}", path.join(name).display());
                     self.error = Some(SourceError::passing(why));
                 }
-                None if kind == Some(Kind::File) => self.listed.push_back(name.clone()),
+                None if kind == Some(EntryKind::File) => self.listed.push_back(name.clone()),
                 None => {}
             }
         }
@@ -210,15 +210,15 @@ pub(super) fn unusable_name(names: &Names) -> Option<String> {
 }
 
 /// Why an entry of the folder is not read, if a person may expect it to be.
-pub(super) fn why_not_read(kind: Option<Kind>) -> Option<&'static str> {
+pub(super) fn why_not_read(kind: Option<EntryKind>) -> Option<&'static str> {
     match kind? {
-        Kind::Shared => Some(
+        EntryKind::Shared => Some(
             "has other names as well (hard links), which may belong to another user: it is read once this is \
              its only name. Copy it instead",
         ),
-        Kind::Link => Some("is a link, which is never followed: put the file itself there"),
-        Kind::Special => Some("is a pipe, a device or a socket, and is never read: remove it"),
-        Kind::File | Kind::Directory => None,
+        EntryKind::Link => Some("is a link, which is never followed: put the file itself there"),
+        EntryKind::Special => Some("is a pipe, a device or a socket, and is never read: remove it"),
+        EntryKind::File | EntryKind::Directory => None,
     }
 }
 

@@ -19,7 +19,7 @@ use crate::sources::table_settings::TableSettings;
 use crate::sources::tables::foreign::Foreign;
 use crate::sources::tables::remote::RemoteTable;
 use crate::sources::{Settings as SourceSettings, Source};
-use crate::sys::files::{self, Directory, Kind};
+use crate::sys::files::{self, Directory, EntryKind};
 
 /// The id of the last row.
 pub fn last_row(settings: &Settings, tenant: &str, source: &SourceSettings) -> Result<i64, String> {
@@ -122,7 +122,7 @@ fn of_folder(path: &Path) -> Vec<Check> {
     };
     let listed = &names.usable;
     let candidates = || listed.iter().filter(|name| is_candidate(name));
-    let waiting = candidates().filter(|name| folder.kind(name) == Some(Kind::File)).count();
+    let waiting = candidates().filter(|name| folder.kind(name) == Some(EntryKind::File)).count();
     let mut checks = vec![check("folder", Level::Ok, format!("{waiting} files wait in it"))];
     let unread = candidates().find_map(|name| Some((name, why_not_read(folder.kind(name))?)));
     if let Some((name, why)) = unread {

@@ -10,7 +10,7 @@ use crate::base::faults::Stall;
 use crate::sources::Source;
 use crate::sources::folder_settings::{DONE_ENDING, FolderSettings, Protocol, REASON_ENDING};
 use crate::sources::shared::{Shared, SourceError};
-use crate::sys::files::{Contents, Directory, Kind};
+use crate::sys::files::{Contents, Directory, EntryKind};
 
 /// The directory of imported files.
 pub(super) const DONE: &str = "done";
@@ -62,7 +62,7 @@ impl Folder<'_> {
     pub(super) fn finish(&self, file: &ReadFile) -> Outcome<()> {
         self.shared.faults.stand(Stall::Stored);
         let done = self.make(DONE)?;
-        if done.kind(&file.name) == Some(Kind::Directory) {
+        if done.kind(&file.name) == Some(EntryKind::Directory) {
             return Err(unmoved(&file.path, DONE, &io::ErrorKind::IsADirectory.into()));
         }
         for name in free_names(&done, &file.name) {

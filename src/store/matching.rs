@@ -137,7 +137,7 @@ pub(crate) fn matched<'p>(
             None
         })
     };
-    let entity = lane::entity(scope, (event.event_type, event.key), at_path);
+    let entity = lane::entity(scope, event.event_type, event.key, at_path);
     let entity = entity.map(|entity| entity.number);
     // Of the calls about one entity, one is in flight at a time.
     let call = entity.filter(|_| order.external_calls.is_some());

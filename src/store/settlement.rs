@@ -666,7 +666,7 @@ fn given_up(
         resolve_escalation(tx, subscription, Class::DeliveryFailing, at)?;
     }
     let settlement =
-        Settlement::without_attempt(delivery, (subscription, before.run_no), reason, (now, at));
+        Settlement::without_attempt(delivery, subscription, before.run_no, reason, now, at);
     operational::delivery(tx, &settlement, before.origin, before.attempt_count)?;
     let detail = format!("{delivery} is a dead letter: {reason}");
     escalate(tx, (subscription, delivery), Class::DeliveryDead, &detail, at)

@@ -121,8 +121,9 @@ impl Program {
         let mut child = user::spawn(&mut command)?;
         let group = Pid::from_child(&child);
         let began = clock.monotonic();
-        let (stdin, stdout, stderr) =
-            (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let stdin = child.stdin.take();
+        let stdout = child.stdout.take();
+        let stderr = child.stderr.take();
         let running = Running {
             watch: pidfd_open(group, PidfdFlags::empty()).ok(),
             input: stdin.map(|stdin| (stdin, input, 0)),

@@ -158,8 +158,10 @@ pub fn read_own(directory: &Path, name: &str) -> io::Result<String> {
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
         let file = options.open(directory.join(name))?;
-        let (found, theirs) = (file.metadata()?, fs::metadata(directory)?.uid());
-        let (owner, mode) = (found.uid(), found.mode() & 0o777);
+        let found = file.metadata()?;
+        let theirs = fs::metadata(directory)?.uid();
+        let owner = found.uid();
+        let mode = found.mode() & 0o777;
         if !found.is_file() || (owner != theirs && owner != 0) || mode & 0o022 != 0 {
             let why = format!(
                 "it must be a file of user {theirs} that nobody else can change, but has mode {mode:03o} and owner \
@@ -244,7 +246,7 @@ pub struct Contents {
 
 /// The kind of a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum EntryKind {
     /// A regular file with one name.
     File,
     /// A regular file with several names (hard links). The user who made this name may be unable to read the file.
@@ -358,14 +360,14 @@ impl Directory {
     }
 
     /// The kind of the entry with this name; `None` if there is none.
-    pub fn kind(&self, name: &str) -> Option<Kind> {
+    pub fn kind(&self, name: &str) -> Option<EntryKind> {
         let found = statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         Some(match FileType::from_raw_mode(found.st_mode) {
-            FileType::RegularFile if found.st_nlink > 1 => Kind::Shared,
-            FileType::RegularFile => Kind::File,
-            FileType::Directory => Kind::Directory,
-            FileType::Symlink => Kind::Link,
-            _ => Kind::Special,
+            FileType::RegularFile if found.st_nlink > 1 => EntryKind::Shared,
+            FileType::RegularFile => EntryKind::File,
+            FileType::Directory => EntryKind::Directory,
+            FileType::Symlink => EntryKind::Link,
+            _ => EntryKind::Special,
         })
     }
 
@@ -432,7 +434,8 @@ pub fn read_regular(from: &Directory, name: &str, most: u64) -> io::Result<Optio
     if !before.is_file() || before.nlink() > 1 {
         return Ok(None);
     }
-    let (size, stamp) = (before.len(), Stamp::of(&before));
+    let size = before.len();
+    let stamp = Stamp::of(&before);
     if size > most {
         return Ok(Some(Contents { bytes: Vec::new(), size, stamp, _open: file }));
     }
@@ -479,7 +482,8 @@ mod tests {
     #[test]
     fn a_private_file_is_written_over_nothing_but_its_own_name() {
         let dir = tempfile::tempdir().unwrap();
-        let (path, theirs) = (dir.path().join("token"), dir.path().join("theirs"));
+        let path = dir.path().join("token");
+        let theirs = dir.path().join("theirs");
         fs::write(&theirs, "theirs").unwrap();
         // A leftover of a killed process, a link, and a file with a similar name.
         let name = |n: u32| dir.path().join(format!("token.{}-{n}.partial", std::process::id()));

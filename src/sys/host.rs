@@ -82,7 +82,9 @@ fn interface_of(line: &str, ip: Ipv4Addr) -> Option<&str> {
         let number = u32::from_str_radix(fields.get(n)?, 16).ok()?;
         Some(u32::from(Ipv4Addr::from(number.to_ne_bytes())))
     };
-    let (network, router, mask) = (address(1)?, address(2)?, address(7)?);
+    let network = address(1)?;
+    let router = address(2)?;
+    let mask = address(7)?;
     let is_in = mask != 0 && u32::from(ip) & mask == network;
     fields.first().copied().filter(|_| is_in && router == 0)
 }
@@ -97,8 +99,8 @@ pub fn has_default_route() -> bool {
         let flags = flags.and_then(|flags| u32::from_str_radix(flags, 16).ok()).unwrap_or(0);
         flags & UP != 0 && flags & REJECT == 0
     };
-    let (v4, v6) =
-        (fs::read_to_string("/proc/net/route"), fs::read_to_string("/proc/net/ipv6_route"));
+    let v4 = fs::read_to_string("/proc/net/route");
+    let v6 = fs::read_to_string("/proc/net/ipv6_route");
     if v4.is_err() && v6.is_err() {
         return true;
     }

@@ -68,7 +68,8 @@ impl LockFile {
 fn flock(kind: libc::c_int, bytes: RangeInclusive<u16>) -> libc::flock {
     // The kinds and SEEK_SET are 0 to 2.
     let short = |number| libc::c_short::try_from(number).unwrap_or_default();
-    let (l_type, l_whence) = (short(kind), short(libc::SEEK_SET));
+    let l_type = short(kind);
+    let l_whence = short(libc::SEEK_SET);
     let l_len = i64::from(*bytes.end()).saturating_sub(i64::from(*bytes.start())).saturating_add(1);
     libc::flock { l_type, l_whence, l_start: (*bytes.start()).into(), l_len, l_pid: 0 }
 }
@@ -127,7 +128,8 @@ pub fn readers(index: &Path) -> Vec<u32> {
 /// The process in a line of `/proc/locks` (proc(5)), if the line is a reader's lock on this file.
 fn reader(line: &str, inode: u64) -> Option<u32> {
     let mut fields = line.split_whitespace().skip(4);
-    let (process, file) = (fields.next()?, fields.next()?);
+    let process = fields.next()?;
+    let file = fields.next()?;
     let first: u16 = fields.next()?.parse().ok()?;
     let is_ours = file.rsplit(':').next()?.parse() == Ok(inode) && READ_LOCKS.contains(&first);
     process.parse().ok().filter(|_| is_ours)

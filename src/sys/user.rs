@@ -73,7 +73,8 @@ impl Rights {
     const ROOTS: Self = Self { user: Uid::ROOT, group: Gid::ROOT };
 
     fn of(part: &fs::Metadata) -> Option<Self> {
-        let (user, group) = (Uid::from_raw(part.uid()), Gid::from_raw(part.gid()));
+        let user = Uid::from_raw(part.uid());
+        let group = Gid::from_raw(part.gid());
         (!user.is_root()).then_some(Self { user, group })
     }
 

@@ -63,7 +63,8 @@ fn log_panics() {
         let literal = payload.downcast_ref::<&str>().copied();
         let text = literal.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
         let thread = std::thread::current();
-        let (thread, at) = (thread.name(), panic.location().map(ToString::to_string));
+        let thread = thread.name();
+        let at = panic.location().map(ToString::to_string);
         tracing::error!(panic = text.unwrap_or("?"), thread, at, "a thread panicked");
     }));
 }

@@ -107,8 +107,13 @@ impl fmt::Display for Timestamp {
         let Ok(at) = OffsetDateTime::from_unix_timestamp_nanos(nanos) else {
             return write!(f, "{}ms", self.0);
         };
-        let (y, mo, d) = (at.year(), u8::from(at.month()), at.day());
-        let (h, mi, s, ms) = (at.hour(), at.minute(), at.second(), at.millisecond());
+        let y = at.year();
+        let mo = u8::from(at.month());
+        let d = at.day();
+        let h = at.hour();
+        let mi = at.minute();
+        let s = at.second();
+        let ms = at.millisecond();
         write!(f, "{y:04}-{mo:02}-{d:02}T{h:02}:{mi:02}:{s:02}.{ms:03}Z")
     }
 }

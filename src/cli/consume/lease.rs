@@ -58,7 +58,7 @@ impl LeasedEvent {
 
 impl Consumer<'_> {
     fn path(&self, verb: &str) -> String {
-        format!("/v1/consumers/{}/{verb}", plain(self.name))
+        format!("/v1/consumers/{}/{verb}", percent_encoded(self.name))
     }
 
     /// Leases up to `most` events, waiting up to `wait` for the first.
@@ -69,7 +69,7 @@ impl Consumer<'_> {
             ("payload", "base64".to_owned()),
         ];
         let path = with_query(&self.path("next"), &query);
-        let answer = match self.remote.exchange("GET", &path, Vec::new(), (&[], TIMEOUT)) {
+        let answer = match self.remote.exchange("GET", &path, Vec::new(), &[], TIMEOUT) {
             Ok(answer) => answer,
             Err(error) => return Ok(NextEvents::Later(self.remote.unreachable(&error))),
         };
@@ -97,16 +97,17 @@ impl Consumer<'_> {
         ))
     }
 
-    /// Reports results or extends leases; returns the service's answer for each item.
+    /// Reports results or extends leases; returns the service's answer for each item. `new_lease` is how long extended
+    /// leases run from now.
     pub(in crate::cli) fn settle(
         &self,
         verb: &str,
         items: &[Value],
-        more: Option<(&str, &str)>,
+        new_lease: Option<&str>,
     ) -> Result<Vec<Value>, Failure> {
         let mut body = json!({ "items": items });
-        if let (Some((name, value)), Some(fields)) = (more, body.as_object_mut()) {
-            fields.insert(name.to_owned(), value.into());
+        if let (Some(lease), Some(fields)) = (new_lease, body.as_object_mut()) {
+            fields.insert("lease".to_owned(), lease.into());
         }
         let answers = self.remote.post(&self.path(verb), Some(&body))?;
         Ok(list(&answers, "items").to_vec())

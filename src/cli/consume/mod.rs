@@ -97,9 +97,10 @@ fn timeout(text: &str) -> Result<Duration, String> {
 }
 
 impl Consume {
-    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        let remote = self.connect.open(shared)?;
-        let subscription = remote.get(&format!("/v1/subscriptions/{}", plain(&self.name)))?;
+    pub(super) fn run(&self, global: &GlobalArgs) -> Result<(), Failure> {
+        let remote = self.connect.open(global)?;
+        let subscription =
+            remote.get(&format!("/v1/subscriptions/{}", percent_encoded(&self.name)))?;
         if text(&subscription, "target") != "pull" {
             let why =
                 format!("{} is not a pull subscription: its events are sent to its url", self.name);
@@ -125,7 +126,8 @@ impl Consume {
         }
         work.flush()?;
         if self.once && work.failed > 0 {
-            let (done, failed) = (work.done, work.failed);
+            let done = work.done;
+            let failed = work.failed;
             return Err(Failure::failed(format!("{failed} failed, {done} done")));
         }
         Ok(())
@@ -220,7 +222,7 @@ impl Work<'_> {
         let Consume { command, timeout, envelope, .. } = self.asked;
         // Three extensions within one lease, so that a single failed one does not lose it.
         let extend_every = humantime::parse_duration(&self.lease).unwrap_or(WAIT) / 3;
-        match Task::begin(event, (command, *timeout, *envelope), extend_every, &self.clock) {
+        match Task::begin(event, command, *timeout, *envelope, extend_every, &self.clock) {
             Ok(task) => self.tasks.push(task),
             Err((event, error)) => {
                 self.hand_back(&event);
@@ -239,7 +241,8 @@ impl Work<'_> {
         }
         let running: Vec<&Running> = self.tasks.iter().map(|task| &task.running).collect();
         command::wait(&running, ASK_EVERY);
-        let (mut still, mut taken) = (Vec::new(), Ok(()));
+        let mut still = Vec::new();
+        let mut taken = Ok(());
         for mut task in std::mem::take(&mut self.tasks) {
             match task.poll() {
                 None => still.push(task),
@@ -272,8 +275,11 @@ impl Work<'_> {
                 "detail": outcome.detail(), "took_ms": outcome.took().as_millis(),
             }));
         }
-        let (delivery, kind) = (event.field("delivery"), event.field("event_type"));
-        let (result, detail, took) = (outcome.result(), outcome.detail(), outcome.took());
+        let delivery = event.field("delivery");
+        let kind = event.field("event_type");
+        let result = outcome.result();
+        let detail = outcome.detail();
+        let took = outcome.took();
         let detail = if detail.is_empty() { detail } else { format!(" ({detail})") };
         out::line(format_args!("{delivery} {kind}: {result}{detail}, {} ms", took.as_millis()))
     }
@@ -284,7 +290,7 @@ impl Work<'_> {
             return;
         }
         let lease = self.lease.clone();
-        let answers = match self.consumer.settle("extend", &due, Some(("lease", &lease))) {
+        let answers = match self.consumer.settle("extend", &due, Some(lease.as_str())) {
             Ok(answers) => answers,
             // The next extension comes before the lease ends. If the lease ends after all, the result is still sent.
             Err(failure) => return self.remark(format!("{}; trying again", failure.message)),
@@ -317,7 +323,8 @@ impl Work<'_> {
                 Ok(answers) => {
                     self.unsent.retain(|(by, _)| *by != verb);
                     for refused in answers.iter().filter(|one| text(one, "status") != "200") {
-                        let (delivery, why) = (text(refused, "delivery"), text(refused, "detail"));
+                        let delivery = text(refused, "delivery");
+                        let why = text(refused, "detail");
                         out::note(format_args!(
                             "oncebox: the service refused the result of {delivery}: {why}"
                         ));

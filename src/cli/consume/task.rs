@@ -32,10 +32,13 @@ pub(super) struct Task {
 pub(super) struct Outcome(Ended);
 
 impl Task {
-    /// Starts the command. Returns the event if that fails.
+    /// Starts the command. Returns the event if that fails. With `envelope` the command reads the full event, without it
+    /// the payload.
     pub(super) fn begin(
         event: LeasedEvent,
-        (command, timeout, envelope): (&[OsString], Duration, bool),
+        command: &[OsString],
+        timeout: Duration,
+        envelope: bool,
         extend_every: Duration,
         clock: &Clock,
     ) -> Result<Self, (LeasedEvent, std::io::Error)> {
@@ -69,8 +72,12 @@ impl Task {
             Ok(Some(ended)) => Some(Outcome(ended)),
             Err(error) => {
                 let stderr = format!("cannot watch the command: {error}").into_bytes();
-                let (how, took) = (How::Killed(0), Duration::ZERO);
-                Some(Outcome(Ended { how, stdout: Vec::new(), stderr, took }))
+                Some(Outcome(Ended {
+                    how: How::Killed(0),
+                    stdout: Vec::new(),
+                    stderr,
+                    took: Duration::ZERO,
+                }))
             }
         }
     }

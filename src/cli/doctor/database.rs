@@ -72,7 +72,8 @@ fn whole(here: &Installation, path: &Path, found: &Findings) -> Vec<Finding> {
             fail("journal", format!("is {other}; somebody changed it: PRAGMA journal_mode=WAL"))
         }
     };
-    let (have, known) = (found.version, found.version_known);
+    let have = found.version;
+    let known = found.version_known;
     let version = match have.cmp(&known) {
         Ordering::Greater => {
             let detail =

@@ -74,8 +74,8 @@ fn fail(name: &'static str, detail: impl Into<String>) -> Finding {
 }
 
 impl Doctor {
-    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        let settings = shared.settings()?;
+    pub(super) fn run(&self, global: &GlobalArgs) -> Result<(), Failure> {
+        let settings = global.settings()?;
         let lock = settings.directory().join(LOCK_FILE);
         let served = user::in_directory(settings.directory(), || Ok(is_locked(&lock)));
         let served = served.map_err(Failure::failed)?;

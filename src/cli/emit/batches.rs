@@ -18,7 +18,7 @@ const KEY_LABEL: &str = "oncebox emit 1";
 
 /// One line of the input with an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct InputLine {
     /// Its number, from 1.
     pub(super) number: u64,
     /// Its text without spaces around it.
@@ -54,7 +54,7 @@ pub(super) struct Batch {
     /// The idempotency key: if the service knows it, it repeats its answer and stores nothing.
     pub(super) key: String,
     /// The lines of the input; empty for an event from flags.
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<InputLine>,
 }
 
 /// The input could not be read.
@@ -74,7 +74,7 @@ impl Batch {
     }
 
     /// A batch of lines; `None` without any.
-    pub(super) fn of(lines: Vec<Line>) -> Option<Self> {
+    pub(super) fn of(lines: Vec<InputLine>) -> Option<Self> {
         let first = lines.first()?.number;
         let texts: Vec<&str> = lines.iter().map(|line| line.text.as_str()).collect();
         let body = format!("[{}]", texts.join(",\n"));
@@ -93,7 +93,7 @@ impl Batch {
     }
 
     /// Takes a line out: the line, and the batch of all others.
-    pub(super) fn without(mut self, index: usize) -> (Option<Line>, Option<Self>) {
+    pub(super) fn without(mut self, index: usize) -> (Option<InputLine>, Option<Self>) {
         let taken = (index < self.lines.len()).then(|| self.lines.remove(index));
         (taken, Self::of(self.lines))
     }
@@ -113,7 +113,7 @@ pub(super) struct Batches<R> {
     line: u64,
     max_events: usize,
     /// A line that was read but did not fit: it begins the next part.
-    pushed_back: Option<Result<Line, BadLine>>,
+    pushed_back: Option<Result<InputLine, BadLine>>,
 }
 
 /// The check that a line is an event, made here so that most bad lines are found before their batch is sent.
@@ -130,7 +130,7 @@ impl<R: BufRead> Batches<R> {
 
     /// The next part; `None` at the end of the input. A bad line ends the batch before it.
     pub(super) fn next(&mut self) -> Result<Option<Part>, Unreadable> {
-        let mut lines: Vec<Line> = Vec::new();
+        let mut lines: Vec<InputLine> = Vec::new();
         let mut bytes: usize = 0;
         while lines.len() < self.max_events {
             let line = match self.line()? {
@@ -153,7 +153,7 @@ impl<R: BufRead> Batches<R> {
     }
 
     /// The next line that is not empty, checked.
-    fn line(&mut self) -> Result<Option<Result<Line, BadLine>>, Unreadable> {
+    fn line(&mut self) -> Result<Option<Result<InputLine, BadLine>>, Unreadable> {
         if let Some(line) = self.pushed_back.take() {
             return Ok(Some(line));
         }
@@ -168,7 +168,7 @@ impl<R: BufRead> Batches<R> {
     }
 
     /// The next line without spaces around it; `None` at the end of the input.
-    fn read(&mut self) -> Result<Option<Result<Line, BadLine>>, Unreadable> {
+    fn read(&mut self) -> Result<Option<Result<InputLine, BadLine>>, Unreadable> {
         let mut bytes = Vec::new();
         self.line += 1;
         let number = self.line;
@@ -190,7 +190,7 @@ impl<R: BufRead> Batches<R> {
             // Some editors write a byte order mark at the beginning of a file.
             Ok(text) => {
                 let text = text.trim_start_matches('\u{feff}').trim().to_owned();
-                Ok(Line { number, text })
+                Ok(InputLine { number, text })
             }
             Err(error) => {
                 let why = format!("it is not UTF-8: {error}");
@@ -203,7 +203,7 @@ impl<R: BufRead> Batches<R> {
     }
 }
 
-fn checked(line: Line) -> Result<Line, BadLine> {
+fn checked(line: InputLine) -> Result<InputLine, BadLine> {
     let parsed: Result<Event, _> = serde_json::from_str(&line.text);
     let why = match parsed {
         Ok(_event) if line.text.starts_with('{') => return Ok(line),
@@ -288,8 +288,11 @@ mod tests {
 
     #[test]
     fn a_batch_comes_apart_into_batches_that_a_second_run_makes_again() {
-        let lines = |numbers: &[u64]| -> Vec<Line> {
-            numbers.iter().map(|number| Line { number: *number, text: EVENT.to_owned() }).collect()
+        let lines = |numbers: &[u64]| -> Vec<InputLine> {
+            numbers
+                .iter()
+                .map(|number| InputLine { number: *number, text: EVENT.to_owned() })
+                .collect()
         };
         let whole = || Batch::of(lines(&[1, 2, 3])).unwrap();
         let (taken, rest) = whole().without(1);

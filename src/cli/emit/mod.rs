@@ -23,7 +23,7 @@ use crate::cli::remote::Answer;
 use crate::cli::timeline::EVENTS;
 use crate::cli::verb::offline;
 
-use batches::{BadLine, Batch, Batches, Line, Part};
+use batches::{BadLine, Batch, Batches, InputLine, Part};
 use send::{NotStored, SendCounts, Sender};
 use unusable::RejectedFile;
 
@@ -93,7 +93,8 @@ struct EmitArgs {
 }
 
 fn emit(call: &Call<'_>) -> Done {
-    let (remote, args) = (call.connect.open_running(call.shared)?, call.flags::<EmitArgs>()?);
+    let remote = call.connect.open_running(call.global)?;
+    let args = call.flags::<EmitArgs>()?;
     if call.has("event_type") { single(call, &remote, args.retry_for) } else { args.lines(&remote) }
 }
 
@@ -217,7 +218,7 @@ impl Stream<'_> {
                 Err(NotStored::Line { index, why }) => {
                     let (line, others) = batch.without(index);
                     left.extend(others);
-                    if let Some(Line { number, text }) = line {
+                    if let Some(InputLine { number, text }) = line {
                         self.set_aside(&BadLine { number, bytes: text.into_bytes(), why })?;
                     }
                 }

@@ -126,7 +126,7 @@ impl<'a> Sender<'a> {
             ("content-type".to_owned(), "application/json".to_owned()),
             ("idempotency-key".to_owned(), batch.key.clone()),
         ];
-        self.remote.exchange("POST", "/v1/events", headers, (batch.body.as_bytes(), TIMEOUT))
+        self.remote.exchange("POST", "/v1/events", headers, batch.body.as_bytes(), TIMEOUT)
     }
 
     /// What a refusal that a retry would not change is about: one line, any of the lines, or all that is sent.
@@ -214,11 +214,11 @@ fn culprit<'d>(batch: &Batch, detail: &'d str) -> Option<Culprit<'d>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::emit::batches::Line;
+    use crate::cli::emit::batches::InputLine;
 
     #[test]
     fn a_refusal_leads_to_the_line_of_the_input() {
-        let line = |number| Line { number, text: "{}".to_owned() };
+        let line = |number| InputLine { number, text: "{}".to_owned() };
         let batch = Batch::of(vec![line(4), line(7), line(9)]).unwrap();
         let found = |detail| -> Option<(usize, String)> {
             let found = culprit(&batch, detail)?;

@@ -22,10 +22,10 @@ pub(super) fn users(view: &View<'_>) -> Result<Content, PageError> {
             }
         }),
     ];
-    let none = (t.no_users, t.no_users_help);
+    let empty = EmptyNote { text: t.no_users, hint: t.no_users_help };
     let always = [("limit", FORMS)];
     let list =
-        List { always: &always, ..List::new(t.users, "/v1/users", Cells(cells, computed), none) };
+        List { always: &always, ..List::new(t.users, "/v1/users", Cells(cells, computed), empty) };
     let listed = list.read(view)?;
     let body = html! { div.actions { (button(view, &actions::CREATE_USER, &[])) } (listed) };
     Ok(listed.page(t.users, body))
@@ -49,7 +49,7 @@ pub(super) fn tenants(view: &View<'_>) -> Result<Content, PageError> {
             }),
         ],
     );
-    let listed = List::new(t.tenants, "/v1/tenants", cells, ("", "")).read(view)?;
+    let listed = List::new(t.tenants, "/v1/tenants", cells, EmptyNote::default()).read(view)?;
     let body = html! { div.actions { (button(view, &actions::CREATE_TENANT, &[])) } (listed) };
     Ok(listed.page(t.tenants, body))
 }
@@ -65,11 +65,11 @@ fn show_tenant(view: &View<'_>, name: &str) -> Markup {
     }
 }
 
-pub(super) fn own(view: &View<'_>) -> Result<Content, PageError> {
+pub(super) fn own_sessions(view: &View<'_>) -> Result<Content, PageError> {
     sessions(view, "/v1/me/sessions", view.t.own_sessions)
 }
 
-pub(super) fn all(view: &View<'_>) -> Result<Content, PageError> {
+pub(super) fn all_sessions(view: &View<'_>) -> Result<Content, PageError> {
     sessions(view, "/v1/sessions", view.t.all_sessions)
 }
 
@@ -87,7 +87,9 @@ fn sessions(view: &View<'_>, path: &str, title: &str) -> Result<Content, PageErr
         }),
         ("act", &|row| button(view, action, &[("id", row.text("id"))])),
     ];
-    let listed = List::new(title, path, Cells(cells, computed), (t.no_sessions, "")).read(view)?;
+    let listed =
+        List::new(title, path, Cells(cells, computed), EmptyNote { text: t.no_sessions, hint: "" })
+            .read(view)?;
     let body = html! { p { (t.sessions_about) } (listed) };
     Ok(listed.page(title, body))
 }
@@ -111,8 +113,8 @@ pub(super) fn tokens(view: &View<'_>) -> Result<Content, PageError> {
             }
         }),
     ];
-    let none = (t.no_tokens, t.no_tokens_help);
-    let listed = List::new(t.tokens, "/v1/tokens", Cells(cells, computed), none).read(view)?;
+    let empty = EmptyNote { text: t.no_tokens, hint: t.no_tokens_help };
+    let listed = List::new(t.tokens, "/v1/tokens", Cells(cells, computed), empty).read(view)?;
     let body = html! { div.actions { (button(view, &actions::CREATE_TOKEN, &[])) } (listed) };
     Ok(listed.page(t.tokens, body))
 }

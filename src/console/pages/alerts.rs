@@ -39,9 +39,9 @@ pub(super) fn show(view: &View<'_>) -> Result<Content, PageError> {
         ],
     );
     let always = [("all", all), ("limit", FORMS)];
-    let none = (t.nobody_needed, "");
+    let empty = EmptyNote { text: t.nobody_needed, hint: "" };
     let list =
-        List { always: &always, ..List::new(t.alerts, "/v1/escalations", escalations, none) };
+        List { always: &always, ..List::new(t.alerts, "/v1/escalations", escalations, empty) };
     let listed = list.read(view)?;
     let body = html! {
         (listed.table)
@@ -49,7 +49,7 @@ pub(super) fn show(view: &View<'_>) -> Result<Content, PageError> {
         (listed.pager)
         h2 { (t.channels) }
         div.actions { (button(view, &actions::CREATE_CHANNEL, &[])) }
-        (told.table(view, t.channels, channels.items("items"), (t.no_channels, t.no_channels_help)))
+        (told.table(view, t.channels, channels.items("items"), EmptyNote { text: t.no_channels, hint: t.no_channels_help }))
     };
     Ok(listed.page(t.alerts, body))
 }

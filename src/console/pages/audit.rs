@@ -14,14 +14,14 @@ const MAX_VALUES_BYTES: usize = 80_000;
 pub(super) fn entries(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let fields = [
-        ("action", t.action, Filter::Text),
-        ("resource", t.resource, Filter::Text),
-        ("actor", t.who, Filter::Text),
-        ("result", t.result, Filter::Choice(&["SUCCESS", "FAILURE", "DENIED"])),
-        ("correlation_id", t.correlation_id, Filter::Text),
-        ("aggregate_id", t.aggregate_id, Filter::Text),
-        ("since", t.since, Filter::Time),
-        ("until", t.until, Filter::Time),
+        ("action", t.action, FilterInput::Text),
+        ("resource", t.resource, FilterInput::Text),
+        ("actor", t.who, FilterInput::Text),
+        ("result", t.result, FilterInput::Choice(&["SUCCESS", "FAILURE", "DENIED"])),
+        ("correlation_id", t.correlation_id, FilterInput::Text),
+        ("aggregate_id", t.aggregate_id, FilterInput::Text),
+        ("since", t.since, FilterInput::Time),
+        ("until", t.until, FilterInput::Time),
     ];
     let cells = Cells(
         "at; who; action; resource; result = state result; changes",
@@ -41,7 +41,12 @@ pub(super) fn entries(view: &View<'_>) -> Result<Content, PageError> {
     let list = List {
         filters: &fields,
         always: &[("limit", "25")],
-        ..List::new(t.audit, "/v1/audit-events", cells, (t.no_audit, t.no_audit_help))
+        ..List::new(
+            t.audit,
+            "/v1/audit-events",
+            cells,
+            EmptyNote { text: t.no_audit, hint: t.no_audit_help },
+        )
     };
     let listed = list.read(view)?;
     let body = html! {
@@ -73,7 +78,8 @@ fn summary(view: &View<'_>, row: &Value) -> Markup {
 pub(super) fn entry(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let row = view.one("/v1/audit-events")?;
-    let (actor, resource) = (row.field("actor"), row.field("resource"));
+    let actor = row.field("actor");
+    let resource = row.field("resource");
     let changed = changes(&row);
     let most = MAX_VALUES_BYTES / changed.len().saturating_mul(2).max(1);
     let rows: Vec<_> = changed

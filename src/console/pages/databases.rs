@@ -16,7 +16,7 @@ pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
     );
     let body = html! {
         p { (t.databases_about) }
-        (cells.table(view, t.databases, found.items("items"), (t.no_databases, t.no_databases_help)))
+        (cells.table(view, t.databases, found.items("items"), EmptyNote { text: t.no_databases, hint: t.no_databases_help }))
     };
     Ok(Content::new(t.databases, body))
 }

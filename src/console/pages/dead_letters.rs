@@ -28,12 +28,12 @@ pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
             ("event", &link_of),
         ],
     );
-    let none = match given.as_slice() {
-        [] => (t.no_dead_letters, t.no_dead_letters_help),
-        _ => (t.none_match, ""),
+    let empty = match given.as_slice() {
+        [] => EmptyNote { text: t.no_dead_letters, hint: t.no_dead_letters_help },
+        _ => EmptyNote { text: t.none_match, hint: "" },
     };
     let list =
-        List { always: &given, ..List::new(t.dead_letters, "/v1/dead-letters", cells, none) };
+        List { always: &given, ..List::new(t.dead_letters, "/v1/dead-letters", cells, empty) };
     let listed = list.read(view)?;
     let body = html! {
         p { (t.dead_letters_about) " " a href="/console/jobs" { (t.jobs) } }
@@ -58,7 +58,9 @@ fn groups(view: &View<'_>, summary: &Value) -> Markup {
                 html! { a href=(with_query(&view.head.path, [("subscription", name)])) { (name) } }
             }),
             ("error", &|row| {
-                let (name, class, code) = (row.text("subscription"), row.text("class"), code(row));
+                let name = row.text("subscription");
+                let class = row.text("class");
+                let code = code(row);
                 let of_error = [("subscription", name), ("class", class), ("code", code.as_str())];
                 let of_error = with_query(&view.head.path, of_error);
                 let is_shown = view.query.get("class") == row.maybe("class")
@@ -76,7 +78,7 @@ fn groups(view: &View<'_>, summary: &Value) -> Markup {
             }),
         ],
     );
-    cells.table(view, t.by_error, summary.items("groups"), ("", ""))
+    cells.table(view, t.by_error, summary.items("groups"), EmptyNote::default())
 }
 
 /// A table with boxes: a plain form that leads to the page that asks first.
@@ -105,13 +107,15 @@ pub(super) fn jobs(view: &View<'_>) -> Result<Content, PageError> {
             &|row| html! { (number(row.int("done"))) " / " (number(row.int("matched"))) },
         )],
     );
-    List::new(t.jobs, "/v1/jobs", cells, (t.no_jobs, t.no_jobs_help)).page(view)
+    List::new(t.jobs, "/v1/jobs", cells, EmptyNote { text: t.no_jobs, hint: t.no_jobs_help })
+        .page(view)
 }
 
 pub(super) fn job(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let found = view.one("/v1/jobs")?;
-    let (done, matched) = (found.int("done"), found.int("matched"));
+    let done = found.int("done");
+    let matched = found.int("matched");
     let more = if found.is("matched_more") { "+" } else { "" };
     let known = Cells(
         "skipped; deliveries; who = requested_by; reason = if reason; at = time created_at; completed = time finished_at",

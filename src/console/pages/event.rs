@@ -54,7 +54,7 @@ pub(super) fn event(view: &View<'_>) -> Result<Content, PageError> {
         (deliveries(view, event.text("id")))
         @if !children.items("items").is_empty() {
             h2 { (t.children) }
-            (child.table(view, t.children, children.items("items"), ("", "")))
+            (child.table(view, t.children, children.items("items"), EmptyNote::default()))
         }
         (content(view, &event, payload))
         (proof(view))
@@ -183,7 +183,8 @@ fn request(view: &View<'_>, of: &Value) -> Markup {
         Ok(found) => found,
         Err(error) => return html! { h2 { (t.request_as_sent) } p.small { (error.detail) } },
     };
-    let (method, url) = (found.text("method"), found.text("url"));
+    let method = found.text("method");
+    let url = found.text("url");
     let mut raw = format!("{method} {url}\n");
     for field in found.items("headers") {
         for part in [field.text("name"), ": ", field.text("value"), "\n"] {
@@ -233,7 +234,7 @@ fn deliveries(view: &View<'_>, event: &str) -> Markup {
     let all = found.items("items");
     html! {
         h2 { (t.deliveries) }
-        @if all.is_empty() { (empty(t.nobody_wants_it, t.nobody_wants_it_help)) }
+        @if all.is_empty() { (EmptyNote { text: t.nobody_wants_it, hint: t.nobody_wants_it_help }) }
         @for row in all.iter().take(MAX_DELIVERIES) {
             @let detail = view.read_or_null(&format!("/v1/deliveries/{}", segment(row.text("id"))), &[]);
             (one(view, if detail.is_null() { row } else { &detail }, 3))
@@ -282,7 +283,8 @@ fn one(view: &View<'_>, delivery: &Value, level: u8) -> Markup {
 
 /// At most so many attempts of a delivery: those that the URL of its page asks for, or the newest.
 fn attempts(view: &View<'_>, delivery: &Value, most: i64) -> Markup {
-    let (t, id) = (view.t, segment(delivery.text("id")));
+    let t = view.t;
+    let id = segment(delivery.text("id"));
     let count = delivery.int("attempt_count");
     let newest = (count - most).max(0);
     let asked = view.query.get("after").and_then(|after| after.parse().ok());

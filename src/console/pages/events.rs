@@ -12,12 +12,12 @@ const MAX_DESCRIPTION_BYTES: usize = 400;
 pub(super) fn events(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let fields = [
-        ("status", t.state, Filter::States(&event::Status::ALL.map(event::Status::as_str))),
-        ("event_type", t.event_type, Filter::Text),
-        ("aggregate_type", t.aggregate_type, Filter::Text),
-        ("aggregate_id", t.aggregate_id, Filter::Text),
-        ("since", t.since, Filter::Time),
-        ("until", t.until, Filter::Time),
+        ("status", t.state, FilterInput::States(&event::Status::ALL.map(event::Status::as_str))),
+        ("event_type", t.event_type, FilterInput::Text),
+        ("aggregate_type", t.aggregate_type, FilterInput::Text),
+        ("aggregate_id", t.aggregate_id, FilterInput::Text),
+        ("since", t.since, FilterInput::Time),
+        ("until", t.until, FilterInput::Time),
     ];
     let own = view.query.get("operational").map(|own| ("operational", own));
     let cells = Cells(
@@ -25,9 +25,9 @@ pub(super) fn events(view: &View<'_>) -> Result<Content, PageError> {
          +key = code idempotency_key; +completed = time completed_at; +occurred = time occurred_at; +id = id id",
         &[("name", &link_to_event)],
     );
-    let none = (t.no_events, t.no_events_help);
+    let empty = EmptyNote { text: t.no_events, hint: t.no_events_help };
     let always = own.as_slice();
-    let list = List { filters: &fields, always, ..List::new(t.events, "/v1/events", cells, none) };
+    let list = List { filters: &fields, always, ..List::new(t.events, "/v1/events", cells, empty) };
     let listed = list.read(view)?;
     let body = html! { (listed) (with_own(view, &fields.map(|(name, ..)| name))) };
     Ok(listed.page(t.events, body))
@@ -44,15 +44,15 @@ pub(super) fn received(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let providers = view.read_or_null("/v1/providers", &[]);
     let fields = [
-        ("provider", t.provider, Filter::Choice(&names(&providers))),
+        ("provider", t.provider, FilterInput::Choice(&names(&providers))),
         (
             "status",
             t.state,
-            Filter::States(&webhook_event::Status::ALL.map(webhook_event::Status::as_str)),
+            FilterInput::States(&webhook_event::Status::ALL.map(webhook_event::Status::as_str)),
         ),
-        ("event_type", t.event_type, Filter::Text),
-        ("since", t.since, Filter::Time),
-        ("until", t.until, Filter::Time),
+        ("event_type", t.event_type, FilterInput::Text),
+        ("since", t.since, FilterInput::Time),
+        ("until", t.until, FilterInput::Time),
     ];
     let cells = Cells(
         "provider_id; provider; event_type; state = state status; at = time received_at; repeated = duplicate_count; \
@@ -61,9 +61,9 @@ pub(super) fn received(view: &View<'_>) -> Result<Content, PageError> {
             html! { a href={ "/console/webhooks/" (segment(row.text("id"))) } { (row.text("provider_event_id")) } }
         })],
     );
-    let none = (t.no_webhooks, t.no_webhooks_help);
+    let empty = EmptyNote { text: t.no_webhooks, hint: t.no_webhooks_help };
     let list =
-        List { filters: &fields, ..List::new(t.accepted, "/v1/webhook-events", cells, none) };
+        List { filters: &fields, ..List::new(t.accepted, "/v1/webhook-events", cells, empty) };
     let listed = list.read(view)?;
     let body = html! { (listed) (refused(view)) };
     Ok(listed.page(t.received, body))
@@ -77,14 +77,15 @@ fn names(found: &Value) -> Vec<&str> {
 /// What came in and was not taken, with why.
 fn refused(view: &View<'_>) -> Markup {
     let t = view.t;
-    let (since, until) = (view.when("since"), view.when("until"));
+    let since = view.when("since");
+    let until = view.when("until");
     let provider = view.query.get("provider").unwrap_or_default();
     let query = [("limit", "100"), ("provider", provider), ("since", &since), ("until", &until)];
     let rows = view.read_or_null("/v1/refused-webhooks", &query).items("items").to_vec();
     let cells = Cells("provider; reason; answer = status; address; at = time last_at; count", &[]);
     html! {
         h2 { (t.refused) }
-        (cells.table(view, t.refused, &rows, (t.nothing_refused, "")))
+        (cells.table(view, t.refused, &rows, EmptyNote { text: t.nothing_refused, hint: "" }))
     }
 }
 
@@ -92,11 +93,15 @@ pub(super) fn deliveries(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let subscriptions = view.read_or_null("/v1/subscriptions", &[("limit", "200")]);
     let fields = [
-        ("state", t.state, Filter::Counted(&delivery::State::ALL.map(delivery::State::as_str))),
-        ("subscription", t.subscription, Filter::Choice(&names(&subscriptions))),
-        ("code", t.code, Filter::Text),
-        ("since", t.since, Filter::Time),
-        ("until", t.until, Filter::Time),
+        (
+            "state",
+            t.state,
+            FilterInput::Counted(&delivery::State::ALL.map(delivery::State::as_str)),
+        ),
+        ("subscription", t.subscription, FilterInput::Choice(&names(&subscriptions))),
+        ("code", t.code, FilterInput::Text),
+        ("since", t.since, FilterInput::Time),
+        ("until", t.until, FilterInput::Time),
     ];
     let cells = Cells(
         "delivery = link deliveries id; event; event_type; subscription = link subscriptions subscription; \
@@ -104,8 +109,8 @@ pub(super) fn deliveries(view: &View<'_>) -> Result<Content, PageError> {
          +made = time created_at; +reason = if reason; +lane; +runs = run_no",
         &[("event", &link_of)],
     );
-    let none = (t.no_deliveries, t.no_deliveries_help);
-    List { filters: &fields, ..List::new(t.deliveries, "/v1/deliveries", cells, none) }.page(view)
+    let empty = EmptyNote { text: t.no_deliveries, hint: t.no_deliveries_help };
+    List { filters: &fields, ..List::new(t.deliveries, "/v1/deliveries", cells, empty) }.page(view)
 }
 
 /// The event types: what the events of each are.
@@ -115,8 +120,8 @@ pub(super) fn types(view: &View<'_>) -> Result<Content, PageError> {
         "name = link events/types name; what_it_means; on_invalid = word on_invalid; changed = time updated_at",
         &[("what_it_means", &|row| cut(row.text("description"), MAX_DESCRIPTION_BYTES))],
     );
-    let none = (t.no_event_types, t.no_event_types_help);
-    let listed = List::new(t.event_types, "/v1/event-types", cells, none).read(view)?;
+    let empty = EmptyNote { text: t.no_event_types, hint: t.no_event_types_help };
+    let listed = List::new(t.event_types, "/v1/event-types", cells, empty).read(view)?;
     let body = html! { div.actions { (button(view, &actions::CREATE_EVENT_TYPE, &[])) } (listed) };
     Ok(listed.page(t.event_types, body))
 }
@@ -157,7 +162,8 @@ pub(super) fn event_type(view: &View<'_>) -> Result<Content, PageError> {
 pub(super) fn search(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let Some(q) = view.query.get("q") else {
-        return Ok(Content::new(t.search_results, empty(t.search_hint, t.search_help)));
+        let empty = EmptyNote { text: t.search_hint, hint: t.search_help };
+        return Ok(Content::new(t.search_results, html! { (empty) }));
     };
     let own = view.query.get("operational").unwrap_or("false");
     let found = view.read("/v1/search", &[("q", q), ("operational", own)])?;
@@ -181,13 +187,13 @@ pub(super) fn search(view: &View<'_>) -> Result<Content, PageError> {
     );
     let body = html! {
         @if rows.is_empty() {
-            (empty(&format!("{} {q}.", t.search_nothing), t.search_help))
+            (EmptyNote { text: &format!("{} {q}.", t.search_nothing), hint: t.search_help })
             p { (t.search_lists)
                 @for (path, name) in [("events", t.events), ("webhooks", t.received), ("deliveries", t.deliveries)] {
                     " " a href={ "/console/" (path) } { (name) }
                 } }
         }
-        @else { (cells.table(view, &format!("{}: {q}", t.search_results), rows, ("", ""))) }
+        @else { (cells.table(view, &format!("{}: {q}", t.search_results), rows, EmptyNote::default())) }
         @if found.is("more") { p.small { (t.search_more) } }
         (with_own(view, &["q"]))
     };

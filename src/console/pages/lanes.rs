@@ -5,8 +5,8 @@ use crate::console::prelude::*;
 pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let fields = [
-        ("subscription", t.subscription, Filter::Text),
-        ("blocked", t.blocked, Filter::Choice(&["true"])),
+        ("subscription", t.subscription, FilterInput::Text),
+        ("blocked", t.blocked, FilterInput::Choice(&["true"])),
     ];
     let cells = Cells(
         "key; subscription; state; why = told why; since = time since; behind",
@@ -19,8 +19,8 @@ pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
             ("behind", &|row| html! { (number(row.int("waiting"))) @if row.is("more") { "+" } }),
         ],
     );
-    let none = (t.no_lanes, t.no_lanes_help);
-    let list = List { filters: &fields, ..List::new(t.lanes, "/v1/lanes", cells, none) };
+    let empty = EmptyNote { text: t.no_lanes, hint: t.no_lanes_help };
+    let list = List { filters: &fields, ..List::new(t.lanes, "/v1/lanes", cells, empty) };
     let listed = list.read(view)?;
     let body = html! {
         (listed)
@@ -52,8 +52,8 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
         @if let Some(why) = lane.maybe("why") { p { strong { (t.waits_because) } " " (told(why)) } }
         @if let Some(head) = head { div.actions { (link("deliveries", head)) (state(lane.text("state"))) (buttons(view, head, lane.text("state"))) } }
         h2 { (t.in_order) }
-        (cells.table(view, t.in_order, found.items("deliveries"), (t.lane_empty, t.lane_empty_help)))
-        @if !found.items("parked").is_empty() { h2 { (t.parked) } (cells.table(view, t.parked, found.items("parked"), ("", ""))) }
+        (cells.table(view, t.in_order, found.items("deliveries"), EmptyNote { text: t.lane_empty, hint: t.lane_empty_help }))
+        @if !found.items("parked").is_empty() { h2 { (t.parked) } (cells.table(view, t.parked, found.items("parked"), EmptyNote::default())) }
     };
     Ok(Content::new(format!("{}: {name}", t.lane), body))
 }

@@ -63,9 +63,13 @@ pub(super) static PAGES: &[Page] = &[
     Page::new("/console/audit", Admin, audit::entries).menu(|t| t.audit),
     Page::new("/console/audit/{seq}", Admin, audit::entry).still(),
     Page::new("/console/settings", Read, settings::show).menu(|t| t.settings).still(),
-    Page::new("/console/settings/my-sessions", Read, access::own).menu(|t| t.own_sessions).still(),
+    Page::new("/console/settings/my-sessions", Read, access::own_sessions)
+        .menu(|t| t.own_sessions)
+        .still(),
     Page::new("/console/settings/users", Admin, access::users).menu(|t| t.users).still(),
-    Page::new("/console/settings/sessions", Admin, access::all).menu(|t| t.all_sessions).still(),
+    Page::new("/console/settings/sessions", Admin, access::all_sessions)
+        .menu(|t| t.all_sessions)
+        .still(),
     Page::new("/console/settings/tokens", Admin, access::tokens).menu(|t| t.tokens).still(),
     Page::new("/console/settings/tenants", Box, access::tenants).menu(|t| t.tenants).still(),
     Page::new("/console/settings/in-force", Box, settings::in_force).menu(|t| t.in_force).still(),

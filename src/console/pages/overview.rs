@@ -56,7 +56,8 @@ struct Need {
 
 impl Need {
     fn new(severity: Severity, title: impl Into<String>, path: &'static str) -> Self {
-        let (title, subjects) = (title.into(), Vec::new());
+        let title = title.into();
+        let subjects = Vec::new();
         Self { severity, title, path, count: 1, subjects, since: None }
     }
 
@@ -149,7 +150,8 @@ fn escalated(open: &[Value]) -> Vec<Need> {
     let mut needs: BTreeMap<&str, Need> = BTreeMap::new();
     // Dead letters are counted by themselves.
     for row in open.iter().filter(|row| row.text("class") != Class::DeliveryDead.as_str()) {
-        let (text, subject) = (row.text("class"), row.text("subject"));
+        let text = row.text("class");
+        let subject = row.text("subject");
         let (kind, name) = subject.split_once(':').unwrap_or((subject, subject));
         let path = match kind {
             "subscription" => format!("/console/subscriptions/{}", segment(name)),
@@ -231,7 +233,7 @@ fn strips(view: &View<'_>, recent: &Value) -> Markup {
     html! {
         @if !rows.is_empty() {
             h2 { (t.last_attempts_of) }
-            (cells.table(view, t.last_attempts_of, &rows, ("", "")))
+            (cells.table(view, t.last_attempts_of, &rows, EmptyNote::default()))
         }
         @if let Some(since) = recent.maybe("since") { p.small { (t.counted_since) " " (time(since)) } }
     }
@@ -240,5 +242,5 @@ fn strips(view: &View<'_>, recent: &Value) -> Markup {
 /// The checks of `/readyz`.
 pub(super) fn checks(view: &View<'_>, found: &Value) -> Markup {
     let cells = Cells("check = word name; state = state state; detail", &[]);
-    cells.table(view, view.t.checks, found.items("checks"), ("", ""))
+    cells.table(view, view.t.checks, found.items("checks"), EmptyNote::default())
 }

@@ -81,7 +81,7 @@ pub(super) fn in_force(view: &View<'_>) -> Result<Content, PageError> {
         p { (t.in_force_about) }
         @for section in found.items("sections") {
             h2 { (section.text("name")) " " small { (section.text("about")) } }
-            (cells.table(view, section.text("name"), section.items("settings"), ("", "")))
+            (cells.table(view, section.text("name"), section.items("settings"), EmptyNote::default()))
         }
     };
     Ok(Content::new(t.in_force, body))
@@ -109,7 +109,7 @@ pub(super) fn backups(view: &View<'_>) -> Result<Content, PageError> {
     let body = html! {
         div.actions { (button(view, &actions::BACK_UP, &[])) }
         (facts(&[(t.directory, html! { code { (found.text("directory")) } }), (t.made_every, html! { (every) })]))
-        (cells.table(view, t.backups, shown, (t.no_backups, t.no_backups_help)))
+        (cells.table(view, t.backups, shown, EmptyNote { text: t.no_backups, hint: t.no_backups_help }))
         @if all.len() > MAX_BACKUPS { p { (t.and) " " (all.len().saturating_sub(MAX_BACKUPS)) " " (t.more) } }
         p.small { (t.backups_help) " " code { "oncebox backup verify" } }
     };

@@ -18,10 +18,10 @@ pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
         Cells("name = link providers name; scheme = scheme.kind; url = code url|path", &[]);
     let body = html! {
         div.actions { (button(view, &actions::CREATE_SOURCE, &[])) }
-        (of_source.table(view, t.sources, found.items("items"), (t.no_sources, t.no_sources_help)))
+        (of_source.table(view, t.sources, found.items("items"), EmptyNote { text: t.no_sources, hint: t.no_sources_help }))
         h2 { (t.providers) }
         div.actions { (button(view, &actions::CREATE_PROVIDER, &[])) }
-        (of_provider.table(view, t.providers, providers.items("items"), (t.no_providers, t.no_webhooks_help)))
+        (of_provider.table(view, t.providers, providers.items("items"), EmptyNote { text: t.no_providers, hint: t.no_webhooks_help }))
     };
     Ok(Content::new(t.sources, body))
 }
@@ -58,7 +58,7 @@ fn test(view: &View<'_>) -> Markup {
         Err(error) => html! { p.error { (error.detail) } },
         Ok(found) => {
             let cells = Cells("check = name; state = state state; detail", &[]);
-            cells.table(view, view.t.test, found.items("checks"), ("", ""))
+            cells.table(view, view.t.test, found.items("checks"), EmptyNote::default())
         }
     }
 }
@@ -106,7 +106,7 @@ pub(super) fn provider(view: &View<'_>) -> Result<Content, PageError> {
         h2 { (t.secrets) }
         p { (t.secrets_about) }
         div.actions { (button(view, &actions::ADD_SECRET, &[("name", name)])) }
-        @if !in_force.is_empty() { (cells.table(view, t.secrets, in_force, ("", ""))) }
+        @if !in_force.is_empty() { (cells.table(view, t.secrets, in_force, EmptyNote::default())) }
         h2 { (t.personal_data) }
         (json(view, found.field("pii")))
     };

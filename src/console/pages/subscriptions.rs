@@ -12,9 +12,9 @@ use crate::model::subscription::State;
 pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let fields = [
-        ("event_type", t.event_type, Filter::Text),
-        ("state", t.state, Filter::Choice(&State::ALL.map(State::as_str))),
-        ("owner_id", t.owner, Filter::Text),
+        ("event_type", t.event_type, FilterInput::Text),
+        ("state", t.state, FilterInput::Choice(&State::ALL.map(State::as_str))),
+        ("owner_id", t.owner, FilterInput::Text),
     ];
     let recent = view.read_or_null("/v1/stats/recent", &[]);
     let cells = Cells(
@@ -30,11 +30,11 @@ pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
             ("last_attempts", &|row| strip(view, latest(&recent, row.text("name")))),
         ],
     );
-    let none = (t.no_subscriptions, t.no_subscriptions_help);
+    let empty = EmptyNote { text: t.no_subscriptions, hint: t.no_subscriptions_help };
     let list = |always| List {
         filters: &fields,
         always,
-        ..List::new(t.subscriptions, "/v1/subscriptions", cells, none)
+        ..List::new(t.subscriptions, "/v1/subscriptions", cells, empty)
     };
     if view.query.get("csv").is_some() {
         return list(&[]).page(view);
@@ -53,7 +53,7 @@ pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
         (others.head)
         @if !troubled.items("items").is_empty() {
             h2 { (troubled.items("items").len()) @if troubled.maybe("next").is_some() { "+" } " " (t.troubled) }
-            (cells.table(view, t.troubled, troubled.items("items"), ("", "")))
+            (cells.table(view, t.troubled, troubled.items("items"), EmptyNote::default()))
             h2 { (t.the_others) }
         }
         (others.table)
@@ -100,7 +100,8 @@ fn latest<'a>(recent: &'a Value, name: &str) -> &'a [Value] {
 pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let found = view.one("/v1/subscriptions")?;
-    let (name, id) = (found.text("name"), found.text("id"));
+    let name = found.text("name");
+    let id = found.text("id");
     let recent = view.read_or_null("/v1/stats/recent", &[]);
     let reasons = found.each("holds", |hold| HoldReason::parse(hold.text("reason")));
     let can_resume = reasons.iter().flatten().any(|reason| reason.ends_by_resume());
@@ -168,7 +169,7 @@ fn calls_in_doubt(view: &View<'_>, of: &Value) -> Markup {
     html! {
         h2 { (t.calls_in_doubt) }
         p { (t.calls_in_doubt_help) }
-        (cells.table(view, t.calls_in_doubt, found.items("items"), ("", "")))
+        (cells.table(view, t.calls_in_doubt, found.items("items"), EmptyNote::default()))
     }
 }
 
@@ -223,7 +224,7 @@ fn past_holds(view: &View<'_>, name: &str) -> Markup {
     html! {
         @if !found.items("items").is_empty() {
             h2 { (view.t.past_holds) }
-            (cells.table(view, view.t.past_holds, found.items("items"), ("", "")))
+            (cells.table(view, view.t.past_holds, found.items("items"), EmptyNote::default()))
         }
     }
 }
@@ -255,7 +256,8 @@ fn credentials(view: &View<'_>, name: &str) -> Markup {
                 let is_active = row.text("state") == "active";
                 // The one that signs is replaced, not revoked.
                 let signs = is_active && row.text("kind").starts_with("signing");
-                let (id, every) = (("id", row.text("id")), ("every", row.text("rotate_every")));
+                let id = ("id", row.text("id"));
+                let every = ("every", row.text("rotate_every"));
                 html! {
                     @if is_active {
                         (button(view, &actions::ROTATE, &[id])) " "
@@ -270,7 +272,7 @@ fn credentials(view: &View<'_>, name: &str) -> Markup {
         h2 { (t.credentials) }
         div.actions { (button(view, &actions::SET_CREDENTIAL, &[("id", name)])) }
         @if found.items("items").is_empty() { p.small { (t.no_credentials) } }
-        @else { (cells.table(view, t.credentials, found.items("items"), ("", ""))) }
+        @else { (cells.table(view, t.credentials, found.items("items"), EmptyNote::default())) }
     }
 }
 
@@ -278,8 +280,9 @@ fn credentials(view: &View<'_>, name: &str) -> Markup {
 pub(super) fn test(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let found = view.one("/v1/subscription-tests")?;
-    let (name, result, is_running) =
-        (found.text("subscription"), found.field("result"), found.is("is_running"));
+    let name = found.text("subscription");
+    let result = found.field("result");
+    let is_running = found.is("is_running");
     let row = |step: &Value| {
         let took = step.field("took_ms").as_f64().unwrap_or_default();
         vec![

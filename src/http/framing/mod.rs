@@ -64,17 +64,18 @@ impl Framer {
     pub(crate) fn advance(
         &mut self,
         fresh: &[u8],
-        from: (SocketAddr, &Limits),
+        peer: SocketAddr,
+        limits: &Limits,
         check: &mut HeadCheck<'_>,
     ) -> Frame {
         if self.rest.is_empty() {
-            let (used, frame) = self.step(fresh, from, check);
+            let (used, frame) = self.step(fresh, peer, limits, check);
             self.rest.extend_from_slice(fresh.get(used..).unwrap_or_default());
             return frame;
         }
         let mut held = std::mem::take(&mut self.rest);
         held.extend_from_slice(fresh);
-        let (used, frame) = self.step(&held, from, check);
+        let (used, frame) = self.step(&held, peer, limits, check);
         // An idle connection keeps no buffer, because there may be ten thousand of them.
         if used < held.len() {
             held.drain(..used);
@@ -106,7 +107,8 @@ impl Framer {
     fn step(
         &mut self,
         bytes: &[u8],
-        from: (SocketAddr, &Limits),
+        peer: SocketAddr,
+        limits: &Limits,
         check: &mut HeadCheck<'_>,
     ) -> (usize, Frame) {
         if let Some(mut body) = self.body.take() {
@@ -122,14 +124,15 @@ impl Framer {
         let skipped = empty_lines(bytes);
         self.searched = self.searched.saturating_sub(skipped);
         let bytes = bytes.get(skipped..).unwrap_or_default();
-        let (used, frame) = self.head(bytes, from, check);
+        let (used, frame) = self.head(bytes, peer, limits, check);
         (skipped.saturating_add(used), frame)
     }
 
     fn head(
         &mut self,
         bytes: &[u8],
-        (peer, limits): (SocketAddr, &Limits),
+        peer: SocketAddr,
+        limits: &Limits,
         check: &mut HeadCheck<'_>,
     ) -> (usize, Frame) {
         let window = bytes.get(..limits.head_bytes).unwrap_or(bytes);

@@ -45,7 +45,7 @@ fn next(framer: &mut Framer, fresh: &[u8]) -> Option<Frame> {
         "/missing" => Err(Response::new(404)),
         _ => Ok(LIMIT),
     };
-    let frame = framer.advance(fresh, (peer, &limits), &mut gate);
+    let frame = framer.advance(fresh, peer, &limits, &mut gate);
     (!matches!(frame, Frame::Partial)).then_some(frame)
 }
 
@@ -353,14 +353,20 @@ fn a_head_is_bounded_in_bytes_and_fields() {
 #[test]
 fn a_client_that_waits_is_told_to_go_on_once_the_limit_is_known() {
     let limits = Limits::default();
-    let from = (SocketAddr::from(([192, 0, 2, 1], 7)), &limits);
+    let peer = SocketAddr::from(([192, 0, 2, 1], 7));
     let mut framer = Framer::default();
     let head = with_fields("Expect: 100-Continue\r\nContent-Length: 2\r\n");
-    let first = framer.advance(&head, from, &mut |_: &mut Head| Ok(2));
+    let first = framer.advance(&head, peer, &limits, &mut |_: &mut Head| Ok(2));
     assert!(matches!(first, Frame::Continue));
-    assert!(matches!(framer.advance(&[], from, &mut |_: &mut Head| Ok(2)), Frame::Partial));
-    assert!(matches!(framer.advance(b"ok", from, &mut |_: &mut Head| Ok(2)), Frame::Complete(..)));
-    let refused = framer.advance(&head, from, &mut |_: &mut Head| Ok(1));
+    assert!(matches!(
+        framer.advance(&[], peer, &limits, &mut |_: &mut Head| Ok(2)),
+        Frame::Partial
+    ));
+    assert!(matches!(
+        framer.advance(b"ok", peer, &limits, &mut |_: &mut Head| Ok(2)),
+        Frame::Complete(..)
+    ));
+    let refused = framer.advance(&head, peer, &limits, &mut |_: &mut Head| Ok(1));
     assert!(matches!(refused, Frame::Refused(Refused::ByListener(Refusal { status: 413, .. }, _))));
 }
 

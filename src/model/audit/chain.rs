@@ -179,7 +179,8 @@ impl Verifier {
 
     /// Compares the last row with the stored head, and ends the check.
     pub fn finish(mut self, stored_head: Option<Head>) -> Report {
-        let (end, next) = (self.report.end, self.report.end.seq.saturating_add(1));
+        let end = self.report.end;
+        let next = self.report.end.seq.saturating_add(1);
         match stored_head {
             None if self.report.rows > 0 => self.found(Break::HeadMissing),
             Some(head) if head.seq > end.seq => {

@@ -44,11 +44,13 @@ impl Changes {
         let mut changes = Self::none();
         let gone = old.keys().filter(|name| !new.contains_key(*name));
         for name in new.keys().chain(gone) {
-            let (was, is) = (old.get(name), new.get(name));
+            let was = old.get(name);
+            let is = new.get(name);
             if was == is || FIELDS_LEFT_OUT.contains(&name.as_str()) {
                 continue;
             }
-            let (was, is) = (was.unwrap_or(&Value::Null), is.unwrap_or(&Value::Null));
+            let was = was.unwrap_or(&Value::Null);
+            let is = is.unwrap_or(&Value::Null);
             let (was, is) = if name == "headers" {
                 masked_headers(was, is)
             } else {

@@ -225,7 +225,9 @@ pub fn is_shallow(json: &[u8]) -> bool {
     if json.iter().filter(|byte| matches!(byte, b'{' | b'[')).count() <= MAX_DEPTH {
         return true;
     }
-    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    let mut depth = 0_usize;
+    let mut in_string = false;
+    let mut escaped = false;
     for byte in json {
         match (in_string, *byte) {
             (true, _) if escaped => escaped = false,

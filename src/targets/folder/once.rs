@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::base::clock::SureNow;
 use crate::base::faults::{Faults, Stall};
-use crate::sys::files::{Directory, Kind};
+use crate::sys::files::{Directory, EntryKind};
 
 /// What the temporary name of a file begins with. Readers ignore names with a dot in front.
 const TEMPORARY: &str = ".oncebox-";
@@ -146,10 +146,12 @@ fn is_same(
         Ok(Some(file)) => file,
         // A link is not followed.
         Err(error) => match folder.kind(name) {
-            Some(Kind::File | Kind::Shared) if error.kind() == ErrorKind::PermissionDenied => {
+            Some(EntryKind::File | EntryKind::Shared)
+                if error.kind() == ErrorKind::PermissionDenied =>
+            {
                 return Err(taken("exists and cannot be read"));
             }
-            None | Some(Kind::File | Kind::Shared) => return Err(error.into()),
+            None | Some(EntryKind::File | EntryKind::Shared) => return Err(error.into()),
             Some(_) => return Err(taken("is no regular file")),
         },
     };
