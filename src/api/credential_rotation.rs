@@ -13,7 +13,7 @@ use crate::api::credentials::{CredentialAnswer, ID, SecretText, shown, unusable}
 use crate::api::idempotency;
 use crate::api::kind::Kind as ProblemKind;
 use crate::api::prelude::*;
-use crate::model::credential::{Kind, Purpose, RotationPlan, State};
+use crate::model::credential::{CredentialKind, CredentialState, Purpose, RotationPlan};
 use crate::model::effect::EffectKind;
 use crate::model::subscription::Target;
 use crate::pipeline::probe::{FULL, Turn};
@@ -191,7 +191,7 @@ fn active(api: &Api, call: &Call, id: &str) -> Result<Credential, Problem> {
              `oncebox credential set`.",
         ));
     }
-    if found.state != State::Active {
+    if found.state != CredentialState::Active {
         let state = found.state.as_str();
         return Err(Problem::conflict(format!("It is {state}; the active version is rotated.")));
     }
@@ -362,7 +362,7 @@ fn schedule(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 fn reveal(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let found = api.store.read(|tx| credentials::by_id(tx, &call.tenant, call.param(0)))?;
     let next = found.or_not_found("credential")?;
-    if next.state != State::Next || next.kind() != Kind::Signing {
+    if next.state != CredentialState::Next || next.kind() != CredentialKind::Signing {
         let detail = "Only a signing secret that is next is shown: its receiver has to learn it.";
         return Err(Problem::conflict(detail));
     }

@@ -9,7 +9,7 @@ use crate::api::in_doubt;
 use crate::api::prelude::*;
 use crate::api::schema::{AnyLaneId, LaneCursor, LaneId, ListPage, TrueOrFalse};
 use crate::base::id::DeliverySeq;
-use crate::model::delivery::{Delivery, State};
+use crate::model::delivery::{Delivery, DeliveryState};
 use crate::model::lane::{self, Ordering};
 use crate::model::waiting::blocked;
 use crate::store::page::MAX_LOOKED_AT;
@@ -124,7 +124,7 @@ fn skip(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let in_doubt = if given.is_some() { reason.clone() } else { in_doubt::reason(call) };
     let rule = "only a delivery that is pending, parked, dead or in doubt can be skipped";
     act(api, call, (rule, given), move |tx, of| {
-        let reason = if of.state == State::InDoubt { &in_doubt } else { &reason };
+        let reason = if of.state == DeliveryState::InDoubt { &in_doubt } else { &reason };
         settlement::skip(tx, of.seq, reason, now)
     })
 }
@@ -237,7 +237,7 @@ struct LaneAnswer {
     blocked: bool,
     /// Its first delivery: its head, or the dead letter that blocks it.
     delivery: DeliverySeq,
-    state: State,
+    state: DeliveryState,
     /// Open deliveries behind that one, counted up to 1,000.
     waiting: u32,
     /// Whether there are more than were counted.

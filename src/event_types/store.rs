@@ -4,7 +4,7 @@ use crate::base::clock::Timestamp;
 use crate::event_types::{EventType, OnInvalid};
 use crate::store::column::{Json, words};
 use crate::store::error::Result;
-use crate::store::page::{self, Found};
+use crate::store::page::{self, RowPage};
 use crate::store::search_values;
 use crate::store::sql::{columns, insert, queries};
 use crate::store::tx::{ReadTx, WriteTx, tuple};
@@ -67,8 +67,9 @@ pub fn delete(tx: &WriteTx<'_>, tenant: &str, name: &str) -> Result<bool> {
 }
 
 /// Event types by number, after `after`.
-pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Found<EventType>> {
-    let (params, row) = ((tenant, after, limit), (|found: &EventType| found.seq, event_type));
+pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<RowPage<EventType>> {
+    let params = (tenant, after, limit);
+    let row = (|found: &EventType| found.seq, event_type);
     page::page(&mut *tx.prepare(PAGE)?, params, limit, row)
 }
 

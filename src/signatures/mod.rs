@@ -604,7 +604,9 @@ mod tests {
                 let mut headers = Headers::default();
                 headers.push(header, time.as_bytes());
                 headers.push(signature, b"x");
-                let (method, path, url) = ("POST", "/", "");
+                let method = "POST";
+                let path = "/";
+                let url = "";
                 let incoming = Incoming { method, path, url, headers: &headers, body: b"" };
                 scheme.in_time(&incoming, Timestamp::from_secs(now), Duration::from_mins(5))
             };

@@ -168,7 +168,8 @@ mod tests {
                 "Signature": BASE64.encode(&[0; 256]) })
             .to_string();
             let headers = Headers::default();
-            let (method, body) = ("POST", body.as_bytes());
+            let method = "POST";
+            let body = body.as_bytes();
             let incoming = Incoming { method, path: "/", url: "", headers: &headers, body };
             (certificate_url(&sns, &incoming).is_ok(), confirmation(&sns, &incoming).is_some())
         };

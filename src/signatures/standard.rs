@@ -128,7 +128,8 @@ pub(super) fn verify(
         let encoded = entries().filter_map(|entry| entry.strip_prefix(version));
         encoded.filter_map(|encoded| BASE64.decode(encoded.as_bytes()).ok()).collect()
     };
-    let (shared, public) = (offered("v1,"), offered("v1a,"));
+    let shared = offered("v1,");
+    let public = offered("v1a,");
     if shared.is_empty() && public.is_empty() {
         return Err(malformed(names.signature, "it has no `v1,` or `v1a,` entry in base64"));
     }

@@ -104,7 +104,8 @@ fn form(body: &[u8]) -> Option<Form> {
         }
         let mut halves = pair.splitn(2, |byte| *byte == b'=');
         let mut half = || decoded(halves.next().unwrap_or_default());
-        let (name, value) = (half(), half());
+        let name = half();
+        let value = half();
         fields.entry(name).or_default().insert(value);
     }
     Some(fields)

@@ -172,7 +172,8 @@ pub(super) fn changed(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> 
 /// Derives the status of an event with hard children again, then that of its parent if it changed, and so on.
 /// `has_changed`: it has changed already.
 pub(super) fn refresh(tx: &WriteTx<'_>, seq: i64, has_changed: bool, now: Timestamp) -> Result<()> {
-    let (mut next, mut has_changed) = (Some(seq), has_changed);
+    let mut next = Some(seq);
+    let mut has_changed = has_changed;
     for _ in 0..MAX_CLIMB {
         let Some(seq) = next else { break };
         let kin = tx.first(KIN, [seq], |row| {
@@ -194,7 +195,8 @@ fn follow(tx: &WriteTx<'_>, seq: i64, before: Status, now: Timestamp) -> Result<
     let alone = derive(deliveries::counts(tx, Origin::Outbox(seq))?);
     let (children, dead) = tx.prepare(CHILDREN)?.query_row([seq], |row| {
         let dead: Option<String> = row.get(2)?;
-        let (any_open, any_completed) = (row.get(0)?, row.get(1)?);
+        let any_open = row.get(0)?;
+        let any_completed = row.get(1)?;
         Ok((HardChildren { any_open, any_dead: dead.is_some(), any_completed }, dead))
     })?;
     let status = with_children(alone, children);

@@ -238,7 +238,8 @@ pub fn keep(
     answer: (u16, &[u8]),
     now: Timestamp,
 ) -> Result<()> {
-    let ((key, request_hash), (status, body)) = (request, answer);
+    let (key, request_hash) = request;
+    let (status, body) = answer;
     begin(tx, tenant, key, request_hash, now)?;
     finish_change(tx, tenant, key, status, body)
 }

@@ -77,9 +77,11 @@ pub fn fronts(
 ) -> Result<(Vec<Front>, Option<i64>)> {
     let mut statement = tx.prepare(if is_blocked { WITHOUT_HEAD } else { WITH_HEAD })?;
     let mut lanes = statement.query((after, tenant, subscription, MAX_LOOKED_AT))?;
-    let (mut found, mut looked_at): (Vec<Front>, u32) = (Vec::new(), 0);
+    let mut found: Vec<Front> = Vec::new();
+    let mut looked_at: u32 = 0;
     while let Some(row) = lanes.next()? {
-        let (lane, delivery) = (row.get(0)?, row.get(1)?);
+        let lane = row.get(0)?;
+        let delivery = row.get(1)?;
         if row.get(2)? && found.last().is_none_or(|(last, _)| *last != lane) {
             found.push((lane, delivery));
         }

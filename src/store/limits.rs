@@ -142,7 +142,8 @@ pub fn check(
     Before(before): &Before,
 ) -> Result<()> {
     for (limit, before) in counted(action).zip(before) {
-        let (have, most) = (count(tx, tenant, limit)?, (limit.most)(limits));
+        let have = count(tx, tenant, limit)?;
+        let most = (limit.most)(limits);
         if have > u64::from(most) && have > *before {
             let Limit { setting, what, .. } = *limit;
             return Err(Error::OverLimit { what, have, most, setting });
@@ -158,7 +159,8 @@ pub fn check(
 /// `own` bytes, are beyond its share.
 fn check_all(tx: &WriteTx<'_>, own: u64, limits: &Tenants) -> Result<()> {
     let all = count_all(tx)?;
-    let (most, setting) = (limits.all_terms_bytes_max, "all_terms_bytes_max");
+    let most = limits.all_terms_bytes_max;
+    let setting = "all_terms_bytes_max";
     let Some(free) = u64::from(most).checked_sub(all) else {
         let what =
             "bytes of filters, templates, policies and schemas with those of all other tenants";
@@ -223,7 +225,8 @@ pub fn pause_beyond(
     now: Timestamp,
     new_id: impl Fn() -> String,
 ) -> Result<usize> {
-    let (most, bytes) = (limits.subscriptions_max, limits.terms_bytes_max);
+    let most = limits.subscriptions_max;
+    let bytes = limits.terms_bytes_max;
     let all_bytes = limits.all_terms_bytes_max;
     let sizes = tx.rows(SIZES, [], |row| {
         let Count(bytes) = row.get(3)?;

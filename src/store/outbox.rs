@@ -164,7 +164,8 @@ pub fn insert_quarantined(
         .unwrap_or(why);
     let inserted = write(tx, new, now, (0, meta::cached_fence(tx)?.epoch, parent))?;
     one_row(inserted, "the event")?;
-    let (seq, status) = (tx.conn().last_insert_rowid(), Status::Quarantined);
+    let seq = tx.conn().last_insert_rowid();
+    let status = Status::Quarantined;
     // A person may repair the event; its sealed values must be readable then.
     if let Some(key) = &new.sealed.key {
         subjects::keep(tx, key, new.received_at)?;

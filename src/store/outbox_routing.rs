@@ -43,7 +43,8 @@ impl RoutingPlan {
     pub(super) fn in_place(mut self, place: Place) -> Result<Self> {
         let found = place.of(&self.matching).ok_or(Error::Changed("the subscription"))?;
         self.matching = vec![found];
-        let (order_at, order) = (place.order_at, OrderedBy::Place);
+        let order_at = place.order_at;
+        let order = OrderedBy::Place;
         self.route = Route { order_at, order, in_doubt: false, ..self.route };
         Ok(self)
     }

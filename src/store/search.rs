@@ -283,7 +283,8 @@ pub fn find(
     text: &str,
     operational: bool,
 ) -> Result<(Vec<Hit>, bool)> {
-    let (mut all, mut more): (Vec<Hit>, bool) = (Vec::new(), false);
+    let mut all: Vec<Hit> = Vec::new();
+    let mut more: bool = false;
     let others = FIELDS.iter().map(|field| (field, false));
     let names_one = |field: &Field| ["id", "webhook_id"].contains(&field.matched);
     let own = FIELDS.iter().filter(|field| field.kind == HitKind::Event);

@@ -97,7 +97,8 @@ pub fn next(tx: &ReadTx<'_>, events: i64) -> Result<Option<(Vec<Found>, i64)>> {
 /// The values of events after one, up to another. What is sealed, or neither a text nor a number, is left out.
 fn read(tx: &ReadTx<'_>, after: i64, upto: i64) -> Result<Vec<Found>> {
     let found = tx.rows(FOUND, (after, upto), |row| {
-        let (tenant, event): (String, i64) = (row.get(0)?, row.get(1)?);
+        let tenant: String = row.get(0)?;
+        let event: i64 = row.get(1)?;
         let Json(paths): Json<Vec<String>> = row.get(2)?;
         let payload = Payload::read(row.get_ref(3)?.as_blob().unwrap_or_default());
         let values = paths.iter().filter_map(|path| value_at(path, &payload));

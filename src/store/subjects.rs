@@ -143,7 +143,8 @@ pub fn erase(tx: &WriteTx<'_>, key_id: &KeyId, at: Timestamp) -> Result<bool> {
 
 /// All destroyed keys of a file that no service is using.
 pub fn erased_in(path: &Path) -> Result<Vec<(KeyId, Timestamp)>> {
-    let (mut all, mut after) = (Vec::new(), 0);
+    let mut all = Vec::new();
+    let mut after = 0;
     if schema::schema_version(path)?.is_none() {
         return Ok(all);
     }

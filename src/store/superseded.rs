@@ -1,9 +1,9 @@
 //! Deliveries that are skipped when their turn comes: a newer one about the same entity waits, or the call they would
 //! make must not be made any more.
 
-use crate::model::delivery::State;
+use crate::model::delivery::DeliveryState;
 use crate::model::external_call::NewCall;
-use crate::store::deliveries::{self, DeliveryState};
+use crate::store::deliveries::{self, DeliveryRow};
 use crate::store::prelude::*;
 use crate::store::tx::Settled;
 use crate::store::{attempts, external_calls, holds, settlement};
@@ -26,9 +26,11 @@ pub fn begin_call(
 ) -> Result<bool> {
     let NewCall { delivery, subscription, run_no, .. } = call;
     let before = deliveries::state(tx, *delivery)?;
-    let may_go = before.state == State::Pending && before.is_head && before.run_no == *run_no;
+    let may_go =
+        before.state == DeliveryState::Pending && before.is_head && before.run_no == *run_no;
     if !may_go || holds::is_by_a_person(tx, *subscription)? {
-        let (delivery, subscription) = (*delivery, *subscription);
+        let delivery = *delivery;
+        let subscription = *subscription;
         tx.settled(Settled { delivery, subscription, next_due: Some(now) });
         return Ok(false);
     }
@@ -52,7 +54,7 @@ pub fn begin_call(
 /// Skips a pending delivery. The dispatcher may have it in hand, and learns that it is settled.
 fn skip(
     tx: &WriteTx<'_>,
-    (delivery, before): (DeliverySeq, &DeliveryState),
+    (delivery, before): (DeliverySeq, &DeliveryRow),
     reason: &str,
     now: Timestamp,
 ) -> Result<()> {

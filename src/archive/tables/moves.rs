@@ -4,7 +4,7 @@ use rusqlite::Row;
 
 use super::rows::{delete, each_row, moved, put, summary};
 use super::{Statements, of};
-use crate::archive::{Batch, Kind, Summary};
+use crate::archive::{ArchivedKind, Batch, Summary};
 use crate::store::error::{Error, Result};
 use crate::store::seen_keys::{self, Seen};
 use crate::store::tx::{ReadTx, WriteTx, tuple};
@@ -80,7 +80,7 @@ pub enum Wanted {
 }
 
 /// Finds an event; `None` if the file does not have it.
-pub fn place(tx: &ReadTx<'_>, kind: Kind, wanted: &Wanted) -> Result<Option<Place>> {
+pub fn place(tx: &ReadTx<'_>, kind: ArchivedKind, wanted: &Wanted) -> Result<Option<Place>> {
     let row = |row: &Row<'_>| Ok(Place { seq: row.get(0)?, id: row.get(1)?, parent: row.get(2)? });
     let Statements { by_id, by_number, .. } = of(kind);
     match wanted {
@@ -106,7 +106,7 @@ pub fn present(tx: &ReadTx<'_>, batch: &Batch) -> Result<Batch> {
 /// one by now, and all stay.
 pub fn end(tx: &WriteTx<'_>, batch: &Batch, copied: &Summary) -> Result<bool> {
     let seqs = batch.json();
-    let is_parent = batch.kind == Kind::Event && tx.exists(HAS_CHILD, [&seqs])?;
+    let is_parent = batch.kind == ArchivedKind::Event && tx.exists(HAS_CHILD, [&seqs])?;
     if is_parent || summary(tx, batch)? != *copied {
         return Ok(false);
     }

@@ -92,7 +92,11 @@ pub(super) fn deliveries(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let subscriptions = view.read_or_null("/v1/subscriptions", &[("limit", "200")]);
     let fields = [
-        ("state", t.state, Filter::Counted(&delivery::State::ALL.map(delivery::State::as_str))),
+        (
+            "state",
+            t.state,
+            Filter::Counted(&delivery::DeliveryState::ALL.map(delivery::DeliveryState::as_str)),
+        ),
         ("subscription", t.subscription, Filter::Choice(&names(&subscriptions))),
         ("code", t.code, Filter::Text),
         ("since", t.since, Filter::Time),

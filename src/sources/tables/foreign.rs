@@ -291,7 +291,9 @@ fn read(
     let highest =
         "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = ?1 COLLATE NOCASE";
     let highest = snapshot.query_row(highest, [&table.table], |row| row.get(0))?;
-    let (mut rows, mut bytes, mut more): (Rows, usize, bool) = (Vec::new(), 0, false);
+    let mut rows: Rows = Vec::new();
+    let mut bytes: usize = 0;
+    let mut more: bool = false;
     {
         // The row at the cursor, `limit` rows after it, and one that shows that there are more.
         let mut statement = snapshot.prepare_cached(select)?;
@@ -315,7 +317,8 @@ fn read(
 }
 
 fn draft(row: &Row<'_>, fields: &[Field]) -> rusqlite::Result<Draft> {
-    let (mut draft, mut n) = (Draft::default(), 1);
+    let mut draft = Draft::default();
+    let mut n = 1;
     for field in fields {
         let cell = cell(row.get_ref(n)?);
         n = n.saturating_add(1);

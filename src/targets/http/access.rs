@@ -11,7 +11,7 @@ use crate::base::clock::Timestamp;
 use crate::http::client::{Answer, Call};
 use crate::http::identity::Identity;
 use crate::keys::Keyring;
-use crate::model::credential::{Purpose, Settings, State};
+use crate::model::credential::{CredentialState, Purpose, Settings};
 use crate::signatures::signing_key::SigningKey;
 use crate::store::credential_uses::LastUse;
 use crate::store::credentials::{self, Credential};
@@ -23,13 +23,13 @@ const SCRUBBED: &str = "[credential]";
 
 /// What of a credential is kept while it is in force: its connections end and its token is forgotten with it.
 #[derive(Clone, Debug)]
-pub(crate) enum Kept {
+pub(crate) enum CachedCredential {
     Identity(Arc<Identity>),
     Tokens(Arc<TokenSource>),
 }
 
 /// Opened credentials by id.
-pub(crate) type KeptById = Vec<(String, Kept)>;
+pub(crate) type CachedCredentials = Vec<(String, CachedCredential)>;
 
 /// A header field that logs on.
 struct Field {
@@ -74,10 +74,10 @@ pub(crate) fn carried<'a>(in_force: &'a [Credential], chosen: Option<&str>) -> V
     let chosen = in_force.iter().find(|one| Some(one.id.as_str()) == chosen);
     let is_carried = |one: &&Credential| match chosen {
         Some(chosen) if chosen.purpose() == one.purpose() => chosen.id == one.id,
-        _ => one.state == State::Active || one.purpose() == Purpose::Sign,
+        _ => one.state == CredentialState::Active || one.purpose() == Purpose::Sign,
     };
     let mut carried: Vec<_> = in_force.iter().filter(is_carried).collect();
-    carried.sort_by_key(|one| one.state != State::Active);
+    carried.sort_by_key(|one| one.state != CredentialState::Active);
     carried
 }
 
@@ -87,7 +87,7 @@ impl Access {
     pub(crate) fn open(
         carried: &[&Credential],
         key: &Keyring,
-        kept: &mut KeptById,
+        kept: &mut CachedCredentials,
         last_use: Arc<LastUse>,
     ) -> Result<Self, String> {
         let before = std::mem::take(kept);
@@ -116,12 +116,14 @@ impl Access {
         &mut self,
         one: &Credential,
         key: &Keyring,
-        known: Option<Kept>,
-    ) -> Result<Option<Kept>, String> {
+        known: Option<CachedCredential>,
+    ) -> Result<Option<CachedCredential>, String> {
         if let Some(known) = known {
             match &known {
-                Kept::Identity(identity) => self.identity = Some(Arc::clone(identity)),
-                Kept::Tokens(tokens) => self.log_on = Some(LogOn::Tokens(Arc::clone(tokens))),
+                CachedCredential::Identity(identity) => self.identity = Some(Arc::clone(identity)),
+                CachedCredential::Tokens(tokens) => {
+                    self.log_on = Some(LogOn::Tokens(Arc::clone(tokens)))
+                }
             }
             return Ok(Some(known));
         }
@@ -153,12 +155,12 @@ impl Access {
                 let tokens = TokenSource::new(client.clone(), Zeroizing::new(secret.to_owned()));
                 let tokens = Arc::new(tokens);
                 self.log_on = Some(LogOn::Tokens(Arc::clone(&tokens)));
-                return Ok(Some(Kept::Tokens(tokens)));
+                return Ok(Some(CachedCredential::Tokens(tokens)));
             }
             Settings::ClientCertificate { .. } => {
                 let identity = Arc::new(Identity::read(secret)?);
                 self.identity = Some(Arc::clone(&identity));
-                return Ok(Some(Kept::Identity(identity)));
+                return Ok(Some(CachedCredential::Identity(identity)));
             }
         }
         Ok(None)

@@ -81,7 +81,9 @@ impl<'a> Wire<'a> {
 
     /// Asks a token endpoint, within the time that is left. Its steps are not noted.
     pub(super) fn ask(&self, call: &Call<'_>) -> Result<Answer, NotSent> {
-        let (identity, tenant, timeout) = (self.identity, self.tenant, self.left()?);
+        let identity = self.identity;
+        let tenant = self.tenant;
+        let timeout = self.left()?;
         let call = Call { timeout, identity, tenant, ..call.clone() };
         self.sender.send(&call).map_err(NotSent::Call)
     }

@@ -117,7 +117,8 @@ impl Plan {
     /// What the library is told.
     pub(super) fn config(&self) -> ClientConfig {
         let mut config = ClientConfig::new();
-        let (brokers, timeout) = (self.brokers.join(","), self.timeout.as_millis().to_string());
+        let brokers = self.brokers.join(",");
+        let timeout = self.timeout.as_millis().to_string();
         let own = [("bootstrap.servers", brokers.as_str()), ("message.timeout.ms", &timeout)];
         let given = self.properties.iter().map(|(name, value)| (*name, value.as_str()));
         for (name, value) in PROPERTIES.into_iter().chain(own).chain(given) {
