@@ -147,11 +147,12 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         // A page also ends when it has counted many deliveries.
         let (mut items, mut counted, mut start) = (Vec::new(), 0_u32, Some(start));
         while let Some(Start { is_blocked, after }) = start {
-            let of = (call.tenant.as_str(), subscription.as_deref());
-            let rest = (after, limit.saturating_sub(items.len()));
+            let tenant = call.tenant.as_str();
+            let of = subscription.as_deref();
+            let rest = limit.saturating_sub(items.len());
             let (found, next) = match blocked {
                 Some(wanted) if wanted != is_blocked => (Vec::new(), None),
-                _ => lane_lists::fronts(tx, is_blocked, of, rest)?,
+                _ => lane_lists::fronts(tx, is_blocked, tenant, of, after, rest)?,
             };
             let mut next = next;
             for (lane, front) in found {

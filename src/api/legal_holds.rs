@@ -156,7 +156,7 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
             let detail = format!("There is a legal hold named {:?} already.", name.as_str());
             return Err(Problem::conflict(detail).into());
         }
-        if !legal_holds::insert(tx, (&hold_id, &tenant, &name), &terms, now)? {
+        if !legal_holds::insert(tx, &hold_id, &tenant, &name, &terms, now)? {
             let detail = format!("A tenant may have {MAX_OF_TENANT} legal holds.");
             return Err(Problem::unprocessable(detail).into());
         }

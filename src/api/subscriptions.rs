@@ -432,7 +432,7 @@ fn unblock(api: &Api, subscription: SubscriptionSeq) -> StoreResult<()> {
             if found.is_none_or(|found| found.new.order.head_of_line == HeadOfLine::Block) {
                 return Ok(0);
             }
-            lanes::unblock_all(tx, subscription, (MAX_UNBLOCKED, clock.now()))
+            lanes::unblock_all(tx, subscription, MAX_UNBLOCKED, clock.now())
         };
         if api.store.writer().write(Queue::Accept, run)? < full {
             return Ok(());

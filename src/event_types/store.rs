@@ -69,8 +69,8 @@ pub fn delete(tx: &WriteTx<'_>, tenant: &str, name: &str) -> Result<bool> {
 /// Event types by number, after `after`.
 pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<RowPage<EventType>> {
     let params = (tenant, after, limit);
-    let row = (|found: &EventType| found.seq, event_type);
-    page::page(&mut *tx.prepare(PAGE)?, params, limit, row)
+    let seq = |found: &EventType| found.seq;
+    page::page(&mut *tx.prepare(PAGE)?, params, limit, seq, event_type)
 }
 
 /// Bytes of a payload that a schema is proposed from at most; `limit` of them are in memory at once.

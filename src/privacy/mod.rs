@@ -316,8 +316,7 @@ impl Privacy {
         if let Some((key, new)) = fresh.get(&subject) {
             return Ok((Arc::clone(key), Some(Arc::clone(new))));
         }
-        let newest =
-            self.store.read(|tx| subjects::of(tx, (tenant, &subject), true, i64::MAX, 1))?;
+        let newest = self.store.read(|tx| subjects::of(tx, tenant, &subject, true, i64::MAX, 1))?;
         for row in newest {
             if let Some(sealed) = &row.sealed {
                 return Ok((Arc::new(self.open_key(&row.key_id, sealed)?), None));

@@ -137,8 +137,8 @@ pub(super) fn verify(
     incoming: &Incoming<'_>,
 ) -> Result<Verified, Refused> {
     let (hash, message, signature) = parts(sns, incoming)?;
-    let signed = (message.as_bytes(), signature.as_slice());
-    check_signature(sns.certificates.as_deref(), fetched, hash, signed)?;
+    let entered = sns.certificates.as_deref();
+    check_signature(entered, fetched, hash, message.as_bytes(), &signature)?;
     Ok(Verified { secret: 0, signed_at: None })
 }
 

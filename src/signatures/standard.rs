@@ -12,9 +12,9 @@ use super::check::{
     needed_seconds,
 };
 #[cfg(feature = "service")]
-use super::naming::Facts;
-#[cfg(feature = "service")]
 use super::naming::Locator::{Body, Encoded, Header};
+#[cfg(feature = "service")]
+use super::naming::{Facts, StatedIdentity};
 use super::signing::{Hash, SecretError, SigningSecret, mac};
 use crate::base::clock::Timestamp;
 #[cfg(feature = "service")]
@@ -157,7 +157,7 @@ pub(super) fn verify(
 }
 
 #[cfg(feature = "service")]
-pub(super) fn identify(incoming: &Incoming<'_>) -> (Option<String>, Option<String>) {
+pub(super) fn identify(incoming: &Incoming<'_>) -> StatedIdentity {
     let svix = names(incoming.headers).id == SVIX.id;
     if svix { SVIX_FACTS.identify(incoming) } else { STANDARD.identify(incoming) }
 }

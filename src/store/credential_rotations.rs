@@ -151,7 +151,7 @@ pub fn tell(tx: &WriteTx<'_>, next: &Credential, now: Timestamp) -> Result<()> {
             "{owner} has a new signing secret; its receiver needs it until {until}: oncebox credential reveal {id}"
         ),
     };
-    raise(tx, (Class::CredentialNew, id), subject(next), (&next.tenant, detail, now))
+    raise(tx, Class::CredentialNew, next, next, detail, now)
 }
 
 /// Puts a verified credential into the place of the active one of its purpose. A signing credential stays valid beside
@@ -229,20 +229,23 @@ pub fn fail(tx: &WriteTx<'_>, failed: &Credential, why: &str, now: Timestamp) ->
         failed.kind().as_str(),
         owner(failed)
     );
-    let told = (failed.tenant.as_str(), detail, now);
-    raise(tx, (Class::CredentialRotation, &failed.id), subject(&about), told)?;
+    raise(tx, Class::CredentialRotation, failed, &about, detail, now)?;
     let kind = OperationalKind::CredentialRotationFailed;
     operational::credential(tx, (kind, &failed.tenant), &event(failed, Some(why), now))
 }
 
+/// Raises the escalation of a class that `cause` has, about the credential `about`.
 fn raise(
     tx: &WriteTx<'_>,
-    (class, of): (Class, &str),
-    subject: String,
-    (tenant, detail, now): (&str, String, Timestamp),
+    class: Class,
+    cause: &Credential,
+    about: &Credential,
+    detail: String,
+    now: Timestamp,
 ) -> Result<()> {
-    let id = id::uuid7_of(now, &[class.as_str(), of]);
-    let new = NewEscalation { id, tenant: tenant.to_owned(), class, subject, detail };
+    let id = id::uuid7_of(now, &[class.as_str(), &cause.id]);
+    let tenant = cause.tenant.clone();
+    let new = NewEscalation { id, tenant, class, subject: subject(about), detail };
     escalations::raise(tx, &new, now).map(drop)
 }
 

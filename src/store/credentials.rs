@@ -299,7 +299,8 @@ pub fn page(
 pub fn give_up(
     tx: &WriteTx<'_>,
     id: &str,
-    (sealed, key_id): (&[u8], &str),
+    sealed: &[u8],
+    key_id: &str,
 ) -> Result<Option<Credential>> {
     let found = tx.first(LIVE_BY_ID, [id], credential)?;
     reseal(tx, id, sealed, key_id)?;

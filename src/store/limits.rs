@@ -137,7 +137,8 @@ pub fn before(tx: &WriteTx<'_>, tenant: &str, action: &str) -> Result<Before> {
 /// Fails with `OverLimit` if the action has made a tenant grow beyond a limit.
 pub fn check(
     tx: &WriteTx<'_>,
-    (tenant, action): (&str, &str),
+    tenant: &str,
+    action: &str,
     limits: &Tenants,
     Before(before): &Before,
 ) -> Result<()> {
@@ -247,7 +248,8 @@ pub fn pause_beyond(
             "{count} subscriptions were paused at the start: they are {why} ({most}, {bytes} and {all_bytes}). Delete some or raise \
              the setting, then resume them: oncebox subscription resume"
         );
-        let (tenant, subject) = (tenant.to_owned(), format!("tenant:{tenant}"));
+        let subject = format!("tenant:{tenant}");
+        let tenant = tenant.to_owned();
         let class = Class::TenantOverLimit;
         let new = NewEscalation { id: new_id(), tenant, class, subject, detail };
         escalations::raise(tx, &new, now)?;

@@ -83,7 +83,8 @@ pub(crate) fn page<T>(
     statement: &mut Statement<'_>,
     params: impl Params,
     limit: u32,
-    (seq, mut row): (impl Fn(&T) -> i64, impl FnMut(&Row<'_>) -> Result<T>),
+    seq: impl Fn(&T) -> i64,
+    mut row: impl FnMut(&Row<'_>) -> Result<T>,
 ) -> Result<RowPage<T>> {
     let columns = statement.column_count();
     let mut found = statement.query(params)?;

@@ -105,9 +105,9 @@ fn end_call(
         }
         (Next::Retry(_) | Next::Park(_) | Next::GiveUp(_), _) => CallState::FailedEnd,
     };
-    let of = (report.subscription, report.delivery);
     let is_unknown = [Cause::Timeout, Cause::Broken].iter().any(|c| c.as_str() == report.code);
-    external_calls::end(tx, of, (state, is_unknown), report.attempt.finished_at)
+    let AttemptReport { subscription, delivery, attempt, .. } = report;
+    external_calls::end(tx, *subscription, *delivery, state, is_unknown, attempt.finished_at)
 }
 
 /// What `judge` needs to know about the delivery and its subscription before the attempt.
@@ -220,7 +220,7 @@ pub(super) fn note_failure(
         }
         return Ok(());
     }
-    let (failure, is_new) = failures::note(tx, *delivery, (attempt.class, code), at, *is_alone)?;
+    let (failure, is_new) = failures::note(tx, *delivery, attempt.class, code, at, *is_alone)?;
     // A run enters Failed with its first failure, and DeadLettered when it is given up.
     let is_first = is_new || (settlement.run_no > 1 && attempt.counted && failed == 0);
     if is_first || matches!(next, Next::GiveUp(_)) {

@@ -112,7 +112,8 @@ pub(crate) fn keep(tx: &WriteTx<'_>, new: &NewSubjectKey, now: Timestamp) -> Res
 /// Keys of a subject with a number below `before`, the newest first. `live_only`: without destroyed keys.
 pub fn of(
     tx: &ReadTx<'_>,
-    (tenant, subject): (&str, &[u8; 32]),
+    tenant: &str,
+    subject: &[u8; 32],
     live_only: bool,
     before: i64,
     most: u32,

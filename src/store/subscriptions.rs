@@ -233,7 +233,7 @@ pub fn page(tx: &ReadTx<'_>, tenant: &str, wanted: Wanted<'_>) -> Result<RowPage
     let mut statement = tx.prepare(PAGE)?;
     loop {
         let params = (tenant, after, limit);
-        let mut found = page::page(&mut statement, params, limit, (seq, row))?;
+        let mut found = page::page(&mut statement, params, limit, seq, row)?;
         found.rows.retain(is_wanted);
         match found.next {
             Some(next) if found.rows.is_empty() => after = next,

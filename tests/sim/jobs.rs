@@ -127,7 +127,7 @@ impl Job {
                 }
             }
             Self::Begin(_, call, now) => {
-                return superseded::begin_call(tx, call, (*now, at)).map(Done::Begun);
+                return superseded::begin_call(tx, call, *now, at).map(Done::Begun);
             }
             Self::Confirm(_, confirmation, is_early) => {
                 return confirm(tx, (confirmation, *is_early), times, world);

@@ -64,12 +64,12 @@ pub fn note_month(
     let last = rows.last().map(|(seq, ..)| *seq);
     let mut twice = Batch { kind, month: month.clone(), seqs: Vec::new(), bytes: 0 };
     for (seq, tenant, source, key, id, status) in rows {
-        let identity = (kind.as_str(), (tenant.as_str(), source.as_str(), key.as_str()));
+        let identity = (tenant.as_str(), source.as_str(), key.as_str());
         if place(tx, kind, &Wanted::Number(seq))?.is_some() {
             twice.seqs.push(seq);
-        } else if seen_keys::look_up(tx, identity.0, identity.1)?.is_none() {
+        } else if seen_keys::look_up(tx, kind.as_str(), identity)?.is_none() {
             let seen = Seen { id, status, month: month.to_string() };
-            seen_keys::note(tx, identity, &seen)?;
+            seen_keys::note(tx, kind.as_str(), identity, &seen)?;
         }
     }
     if !twice.seqs.is_empty() {

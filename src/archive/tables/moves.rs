@@ -114,7 +114,7 @@ pub fn end(tx: &WriteTx<'_>, batch: &Batch, copied: &Summary) -> Result<bool> {
     for (tenant, source, key, id, status) in identities {
         let seen = Seen { id, status, month: batch.month.to_string() };
         let identity = (tenant.as_str(), source.as_str(), key.as_str());
-        seen_keys::note(tx, (batch.kind.as_str(), identity), &seen)?;
+        seen_keys::note(tx, batch.kind.as_str(), identity, &seen)?;
     }
     delete(tx, batch)?;
     forget_out(tx, batch)?;
@@ -143,7 +143,7 @@ pub fn bring_back(tx: &WriteTx<'_>, from: &ReadTx<'_>, batch: &Batch) -> Result<
     let identities: Vec<Identified> =
         from.rows(of(batch.kind).identities, [batch.json()], tuple)?;
     for (tenant, source, key, ..) in &identities {
-        seen_keys::forget(tx, (batch.kind.as_str(), (tenant, source, key)))?;
+        seen_keys::forget(tx, batch.kind.as_str(), (tenant, source, key))?;
     }
     note_out(tx, batch).map(drop)
 }

@@ -158,8 +158,9 @@ impl Tokens {
         timeout: Duration,
     ) -> Result<Token, NotSent> {
         let call = Call { timeout, tenant: Some(&self.tenant), ..Call::default() };
-        let line = (&*self.sender, &self.clock, None);
-        self.source.token(&Wire::new(line, self.identity.as_deref(), &call), before)
+        let identity = self.identity.as_deref();
+        let wire = Wire::new(&*self.sender, &self.clock, None, identity, &call);
+        self.source.token(&wire, before)
     }
 }
 

@@ -43,8 +43,13 @@ pub(super) struct Reports {
 
 impl Reports {
     pub(super) fn new(plan: &Plan, clock: Clock) -> Self {
-        let (line, said, given) = Default::default();
-        Self { plan: plan.clone(), clock, line, said, given }
+        Self {
+            plan: plan.clone(),
+            clock,
+            line: Mutex::default(),
+            said: Mutex::default(),
+            given: Mutex::default(),
+        }
     }
 }
 
