@@ -18,7 +18,7 @@ use crate::model::effect::EffectKind;
 use crate::model::subscription::Target;
 use crate::pipeline::probe::{FULL, Turn};
 use crate::pipeline::upkeep::credential_rotation::{
-    Material, OVERLAP, check_plan, material, refused,
+    OVERLAP, ReplacementCredential, check_plan, material, refused,
 };
 use crate::store::claimed_effects::ClaimedEffect;
 use crate::store::credentials::{self, Credential, Owner, context};
@@ -275,7 +275,12 @@ fn by_command(
 }
 
 /// Checks a new secret for a credential.
-fn checked(api: &Api, call: &Call, old: &Credential, secret: &str) -> Result<Material, Problem> {
+fn checked(
+    api: &Api,
+    call: &Call,
+    old: &Credential,
+    secret: &str,
+) -> Result<ReplacementCredential, Problem> {
     if let Owner::Provider(_) = old.owner {
         let found = api.store.read(|tx| providers::by_name(tx, &call.tenant, &old.owner_name))?;
         let provider = found.or_not_found("provider")?;
@@ -287,7 +292,7 @@ fn checked(api: &Api, call: &Call, old: &Credential, secret: &str) -> Result<Mat
 
 /// A new version that is about to be stored.
 struct Made {
-    material: Material,
+    material: ReplacementCredential,
     order: Order,
     /// The secret, if it was made here and is shown.
     shown: Option<Zeroizing<String>>,

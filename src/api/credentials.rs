@@ -56,7 +56,7 @@ pub(super) const RESOURCE: Resource = Resource {
                  were due to refused requests end. A signing secret is made where none is given, and shown this once.",
             )
             .returns(&[Returns::json::<NewCredentialAnswer<'_>>(201, "The credential.")])
-            .body::<Given>(r#"{"kind":"basic","user":"oncebox","secret":"an example password"}"#),
+            .body::<CredentialSetting>(r#"{"kind":"basic","user":"oncebox","secret":"an example password"}"#),
         post("/v1/credentials/{id}/revoke", Admin, Act("credential.revoke", revoke))
             .doc("revokeCredential", "Revoke a credential", &[ID])
             .about(
@@ -78,8 +78,7 @@ values! {
 /// A credential to set, by its kind.
 #[derive(Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-#[schemars(rename = "CredentialSetting")]
-enum Given {
+enum CredentialSetting {
     /// Signs with an HMAC (`v1`).
     Signing {
         /// `whsec_…`; a new one is made if it is absent.
@@ -143,7 +142,7 @@ enum Given {
 }
 
 /// A credential that can be stored.
-struct Material {
+struct StorableCredential {
     settings: Settings,
     secret: Zeroizing<String>,
     valid_until: Option<Timestamp>,
@@ -151,10 +150,10 @@ struct Material {
     is_new: bool,
 }
 
-impl Given {
+impl CredentialSetting {
     /// Whether it can be used.
     /// Fails with 422 with what is wrong.
-    fn check(self, api: &Api) -> Result<Material, Problem> {
+    fn check(self, api: &Api) -> Result<StorableCredential, Problem> {
         let (settings, secret) = match self {
             Self::Signing { secret } => return signing(api, CredentialKind::Signing, secret),
             Self::SigningEd25519 { secret } => {
@@ -175,11 +174,20 @@ impl Given {
             }
         };
         settings.check(&secret).map_err(unusable)?;
-        Ok(Material { settings, secret: Zeroizing::new(secret), valid_until: None, is_new: false })
+        Ok(StorableCredential {
+            settings,
+            secret: Zeroizing::new(secret),
+            valid_until: None,
+            is_new: false,
+        })
     }
 }
 
-fn signing(api: &Api, kind: CredentialKind, secret: Option<String>) -> Result<Material, Problem> {
+fn signing(
+    api: &Api,
+    kind: CredentialKind,
+    secret: Option<String>,
+) -> Result<StorableCredential, Problem> {
     let is_new = secret.is_none();
     let key = match secret {
         Some(text) => SigningKey::parse(&text).map_err(|error| unusable(error.to_string()))?,
@@ -190,10 +198,10 @@ fn signing(api: &Api, kind: CredentialKind, secret: Option<String>) -> Result<Ma
     if settings.kind() != kind {
         return Err(unusable(format!("it is a secret of the kind {}", settings.kind().as_str())));
     }
-    Ok(Material { settings, secret: key.to_text(), valid_until: None, is_new })
+    Ok(StorableCredential { settings, secret: key.to_text(), valid_until: None, is_new })
 }
 
-fn certificate(api: &Api, pem: String) -> Result<Material, Problem> {
+fn certificate(api: &Api, pem: String) -> Result<StorableCredential, Problem> {
     let pem = Zeroizing::new(pem);
     if pem.len() > MAX_SECRET_BYTES {
         return Err(unusable(format!("it has more than {MAX_SECRET_BYTES} bytes")));
@@ -204,7 +212,7 @@ fn certificate(api: &Api, pem: String) -> Result<Material, Problem> {
         return Err(unusable(format!("the certificate expired at {valid_until}")));
     }
     let settings = Settings::ClientCertificate { fingerprint };
-    Ok(Material { settings, secret: pem, valid_until: Some(valid_until), is_new: false })
+    Ok(StorableCredential { settings, secret: pem, valid_until: Some(valid_until), is_new: false })
 }
 
 pub(super) fn unusable(why: String) -> Problem {
@@ -348,7 +356,8 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 /// `POST /v1/subscriptions/{id}/credentials`
 fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let subscription = subscriptions::find(api, call)?;
-    let Material { settings, secret, valid_until, is_new } = call.json::<Given>()?.check(api)?;
+    let StorableCredential { settings, secret, valid_until, is_new } =
+        call.json::<CredentialSetting>()?.check(api)?;
     check_fits(&subscription, &settings)?;
     let now = api.clock.wall();
     let mut sealed = to_seal(api, now, settings, &secret);

@@ -83,8 +83,8 @@ impl Drop for Busy {
     }
 }
 
-/// New material, checked, and sealed when it is stored.
-pub struct Material {
+/// New version of a credential, checked. It is sealed when it is stored.
+pub struct ReplacementCredential {
     settings: credential::Settings,
     secret: Zeroizing<String>,
     valid_until: Option<Timestamp>,
@@ -196,11 +196,12 @@ impl CredentialRotation {
     /// Rotates a credential to a secret that is made here.
     fn rotate_here(&self, old: Credential) -> Result<Option<Credential>> {
         let made = self.generate(&old).ok_or_else(|| "no command gives the new one".to_owned());
-        let made = made.and_then(|secret| material(&old, &secret)).map(|made| Material {
-            // Of a key pair the receiver needs what everybody may see.
-            is_unseen: made.settings.public_key().is_none(),
-            ..made
-        });
+        let made =
+            made.and_then(|secret| material(&old, &secret)).map(|made| ReplacementCredential {
+                // Of a key pair the receiver needs what everybody may see.
+                is_unseen: made.settings.public_key().is_none(),
+                ..made
+            });
         let half = old.rotation.every.map(|every| every / 2);
         let overlap = half.map_or(OVERLAP_BY_CLOCK, |half| OVERLAP_BY_CLOCK.min(half));
         let own = self.clone();
@@ -313,7 +314,7 @@ impl CredentialRotation {
         &self,
         tx: &WriteTx<'_>,
         old: &Credential,
-        material: &Material,
+        material: &ReplacementCredential,
         times: (Timestamp, Duration),
     ) -> Result<std::result::Result<Credential, String>> {
         match refused(tx, old)? {
@@ -328,7 +329,7 @@ impl CredentialRotation {
         &self,
         tx: &WriteTx<'_>,
         old: &Credential,
-        material: &Material,
+        material: &ReplacementCredential,
         times: (Timestamp, Duration),
     ) -> Result<std::result::Result<Credential, String>> {
         let in_force = credentials::in_force(tx, old.owner)?;
@@ -342,7 +343,7 @@ impl CredentialRotation {
         &self,
         tx: &WriteTx<'_>,
         old: &Credential,
-        material: &Material,
+        material: &ReplacementCredential,
         (now, overlap): (Timestamp, Duration),
     ) -> Result<Credential> {
         let (id, key) = (id::uuid7(now, &*self.draw), self.key.current());
@@ -474,7 +475,10 @@ fn is_active(in_force: &[Credential], old: &Credential) -> bool {
 }
 
 /// Checks new material for a credential. The error says what is wrong and what to do.
-pub fn material(old: &Credential, secret: &str) -> std::result::Result<Material, String> {
+pub fn material(
+    old: &Credential,
+    secret: &str,
+) -> std::result::Result<ReplacementCredential, String> {
     let mut valid_until = None;
     let settings = match (&old.settings, old.owner) {
         (_, Owner::Provider(_)) => old.settings.clone(),
@@ -497,7 +501,7 @@ pub fn material(old: &Credential, secret: &str) -> std::result::Result<Material,
         return Err(format!("it is of the kind {new}, and the credential of the kind {old}"));
     }
     let secret = Zeroizing::new(secret.to_owned());
-    Ok(Material { settings, secret, valid_until, is_unseen: false })
+    Ok(ReplacementCredential { settings, secret, valid_until, is_unseen: false })
 }
 
 /// Whether a plan for a credential can be carried out by itself; the error says what to do.
