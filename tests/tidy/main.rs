@@ -12,6 +12,7 @@
     reason = "tests fail by panicking"
 )]
 
+mod names;
 mod repeats;
 
 use std::collections::{BTreeMap, BTreeSet};
