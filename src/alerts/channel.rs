@@ -25,7 +25,7 @@ pub const MAX_RATE: u32 = 1000;
 
 words! {
     /// How a channel reaches people. Stored in `alert_channels.kind`.
-    pub enum Kind as "AlertChannelKind" {
+    pub enum AlertChannelKind as "AlertChannelKind" {
         /// A URL that takes Slack's format, as Slack and Mattermost do.
         Slack = "slack",
         /// A URL that gets the alert as JSON, signed.
@@ -307,7 +307,7 @@ pub struct Channel {
     /// Unique per tenant.
     pub name: Name,
     /// How it reaches people.
-    pub kind: Kind,
+    pub kind: AlertChannelKind,
     /// The subscription that delivers its alerts.
     pub subscription: SubscriptionSeq,
     /// What is told, and when.

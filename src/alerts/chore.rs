@@ -3,7 +3,7 @@
 //! It asks the database alone. So it also tells what was raised while the service was down or a channel was quiet, and a
 //! kill leaves nothing half done: messages and what was told are one transaction.
 
-use crate::alerts::channel::{Channel, Due, Kind, reserved};
+use crate::alerts::channel::{AlertChannelKind, Channel, Due, reserved};
 use crate::alerts::store;
 use crate::base::clock::{Clock, Timestamp};
 use crate::config::Live;
@@ -73,7 +73,7 @@ fn messages(
             channel.terms.untimed()
         }
     };
-    if channel.kind == Kind::Email {
+    if channel.kind == AlertChannelKind::Email {
         let sent = tenants::mails(tx, &channel.tenant, now, MailKind::Alert)?;
         // Those that wait for tomorrow count tomorrow.
         let end = tenants::end_of_day(now);

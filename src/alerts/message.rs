@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::alerts::channel::{Channel, Due, Kind, Told};
+use crate::alerts::channel::{AlertChannelKind, Channel, Due, Told};
 use crate::model::escalation::{Class, Escalation, Severity};
 use crate::model::name::DEFAULT_TENANT;
 
@@ -182,7 +182,7 @@ fn written(
     text: String,
     (severity, alerts): (Severity, Vec<Alert>),
 ) -> Vec<u8> {
-    if channel.kind == Kind::Slack {
+    if channel.kind == AlertChannelKind::Slack {
         // Slack reads these three as markup: a detail must not make a link or call everybody.
         let plain = format!("{title}\n{text}")
             .replace('&', "&amp;")

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::alerts::channel::{Channel, Counted, Due, Kind, Told};
+use crate::alerts::channel::{AlertChannelKind, Channel, Counted, Due, Told};
 use crate::alerts::message::{self, Affected, MAX_COUNTED};
 use crate::base::clock::{Timestamp, millis};
 use crate::base::id::{self, SubscriptionSeq};
@@ -15,7 +15,7 @@ use crate::store::tx::{ReadTx, WriteTx, tuple};
 use crate::store::{escalations, outbox, settlement, subscriptions};
 
 words! {
-    Kind;
+    AlertChannelKind;
 }
 
 /// Escalations that a channel is told of in one transaction.

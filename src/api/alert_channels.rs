@@ -7,7 +7,7 @@ use serde::de::Error as _;
 use serde_json::Map;
 use zeroize::Zeroizing;
 
-use crate::alerts::channel::{Channel, Counted, Kind, MAX_RATE, Terms};
+use crate::alerts::channel::{AlertChannelKind, Channel, Counted, MAX_RATE, Terms};
 use crate::alerts::{message, store};
 use crate::api::audited::Verdict;
 use crate::api::prelude::*;
@@ -17,7 +17,7 @@ use crate::base::id::{self, SubscriptionSeq};
 use crate::model::credential::Settings;
 use crate::model::escalation::{Class, Severity};
 use crate::model::event::{ALERT_TYPE, OWN_SOURCE};
-use crate::model::format::{Filter, Format};
+use crate::model::format::{Format, PayloadFilter};
 use crate::model::json_fields;
 use crate::model::lane::{OrderTerms, Ordering};
 use crate::model::name::Name;
@@ -77,7 +77,7 @@ pub(super) const RESOURCE: Resource = Resource {
 struct ChannelCreation {
     #[schemars(with = "Text<1, 57>", regex(pattern = "^[a-z0-9-]+$"))]
     name: String,
-    kind: Kind,
+    kind: AlertChannelKind,
     #[schemars(flatten)]
     terms: ChannelTerms,
 }
@@ -92,7 +92,8 @@ impl<'de> Deserialize<'de> for ChannelCreation {
             None => Err(D::Error::missing_field(name)),
         };
         let name = take("name")?;
-        let kind = Kind::deserialize(Value::String(take("kind")?)).map_err(D::Error::custom)?;
+        let kind = AlertChannelKind::deserialize(Value::String(take("kind")?))
+            .map_err(D::Error::custom)?;
         let terms = ChannelTerms::deserialize(Value::Object(fields)).map_err(D::Error::custom)?;
         Ok(Self { name, kind, terms })
     }
@@ -141,7 +142,7 @@ struct ChannelAnswer<'a> {
     id: Is<Uuid, &'a str>,
     tenant: Is<NameText, &'a str>,
     name: &'a Name,
-    kind: Kind,
+    kind: AlertChannelKind,
     /// Where it goes, without what is secret.
     target: &'a str,
     /// The subscription that delivers its alerts.
@@ -187,14 +188,14 @@ impl ChannelTerms {
     fn destination(
         &self,
         api: &Api,
-        kind: Kind,
+        kind: AlertChannelKind,
         tenant: &str,
     ) -> Result<Option<Destination>, Problem> {
         let Self { url, to, command, .. } = self;
         let plain = |target| Ok(Some(Destination { target, secret: None }));
         match (kind, url, to, command) {
             (_, None, None, None) => Ok(None),
-            (Kind::Slack | Kind::Webhook, Some(url), None, None) => {
+            (AlertChannelKind::Slack | AlertChannelKind::Webhook, Some(url), None, None) => {
                 let url = sealed_address(api, url)?;
                 if url.as_str().contains('{') {
                     return Err(Problem::unprocessable(
@@ -209,7 +210,7 @@ impl ChannelTerms {
                 let secret = Some(Zeroizing::new(url.as_str().to_owned()));
                 Ok(Some(Destination { target: Target::Http(shown), secret }))
             }
-            (Kind::Email, None, Some(to), None) => {
+            (AlertChannelKind::Email, None, Some(to), None) => {
                 let unusable = |what, why| Problem::unprocessable(format!("{what} {why}."));
                 let settings = api.settings.get();
                 let to = email::addresses(to, &settings.alerts.allowed_domains)
@@ -217,7 +218,7 @@ impl ChannelTerms {
                 email::check(&settings).map_err(|why| unusable("No e-mail can be sent:", why))?;
                 plain(Target::Email(format!("mailto:{to}")))
             }
-            (Kind::Command, None, None, Some(name)) => {
+            (AlertChannelKind::Command, None, None, Some(name)) => {
                 if tenant != DEFAULT_TENANT {
                     let detail =
                         "A command runs on the machine: only the tenant default may name one.";
@@ -278,9 +279,9 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     };
     let Some(destination) = given.destination(api, kind, &call.tenant)? else {
         let field = match kind {
-            Kind::Slack | Kind::Webhook => "url",
-            Kind::Email => "to",
-            Kind::Command => "command",
+            AlertChannelKind::Slack | AlertChannelKind::Webhook => "url",
+            AlertChannelKind::Email => "to",
+            AlertChannelKind::Command => "command",
         };
         return Err(Problem::unprocessable(format!("{field} is missing: where its alerts go.")));
     };
@@ -305,7 +306,7 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let signing = SigningSecret::generate(&*api.draw).to_text();
     let to_seal = to_seal(api, now, Settings::Signing {}, &signing);
     let seal = sealer(api);
-    let secret = (kind == Kind::Webhook).then_some(signing);
+    let secret = (kind == AlertChannelKind::Webhook).then_some(signing);
     change(api, call, move |tx| {
         let Some(seq) = subscriptions::insert(tx, &new, now)? else {
             let detail = format!("There is a subscription named {:?} already.", new.name.as_str());
@@ -344,7 +345,7 @@ fn subscription(
         order: OrderTerms::default(),
         format: Format::default(),
         event_headers: Vec::new(),
-        filter: Filter::default(),
+        filter: PayloadFilter::default(),
         template: None,
     })
 }

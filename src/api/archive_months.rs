@@ -11,7 +11,7 @@ use crate::api::lists;
 use crate::api::prelude::*;
 use crate::archive::mover::{Status, WAITING};
 use crate::archive::tables::walk::{self, Before, Count};
-use crate::archive::{ArchiveFile, Kind, Month, removal};
+use crate::archive::{ArchiveFile, ArchivedKind, Month, removal};
 use crate::base::clock;
 use crate::model::effect::{AskedBy, EffectKind};
 use crate::model::token::Right::Box;
@@ -178,7 +178,7 @@ fn run(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let before = now.minus(age);
     if dry_run {
         let Count { events, bytes } = lists::read(api, call, |tx| {
-            let [a, b] = Kind::ALL.map(|kind| walk::count(tx, kind, &Before::all(before)));
+            let [a, b] = ArchivedKind::ALL.map(|kind| walk::count(tx, kind, &Before::all(before)));
             Ok(a?.and(b?))
         })?;
         let answer = RunAnswer { before, events: Some(events), bytes: Some(bytes) };

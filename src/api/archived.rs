@@ -4,13 +4,13 @@ use crate::api::audited::Verdict;
 use crate::api::lists;
 use crate::api::prelude::*;
 use crate::archive::tables::moves::{self, Wanted};
-use crate::archive::{Archive, Batch, Kind, Month};
+use crate::archive::{Archive, ArchivedKind, Batch, Month};
 use crate::base::id;
 use crate::model::delivery::Delivery;
 use crate::model::event::Event;
 use crate::model::webhook_event::WebhookEvent;
 use crate::store::error::{Error, Result as StoreResult};
-use crate::store::page::Found;
+use crate::store::page::RowPage;
 use crate::store::search::{Hit, HitKind};
 use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::{OwnReader, read_only, seen_keys};
@@ -163,9 +163,9 @@ pub(super) fn page<T: Archived>(
     api: &Api,
     call: &Call,
     limit: u32,
-    key: Option<(Kind, &str)>,
-    read: impl Fn(&ReadTx<'_>) -> StoreResult<Found<T>>,
-) -> Result<Found<T>, Problem> {
+    key: Option<(ArchivedKind, &str)>,
+    read: impl Fn(&ReadTx<'_>) -> StoreResult<RowPage<T>>,
+) -> Result<RowPage<T>, Problem> {
     let (end, below) = (lists::end(api), call.query.page()?.after);
     let mut all = lists::read_until(api, call, end, &read)?;
     let mut months = names(&api.flow.archiving.archive)?;
@@ -232,7 +232,7 @@ pub(super) fn of_webhook_id(
     };
     let Some(of_month) = open::<Event>(api, &month, |_, _| true) else { return Ok(None) };
     let wanted = Wanted::Id(call.tenant.clone(), id);
-    let place = of_month.store.read(|tx| moves::place(tx, Kind::Event, &wanted))?;
+    let place = of_month.store.read(|tx| moves::place(tx, ArchivedKind::Event, &wanted))?;
     Ok(place.map(|place| (month, of_month, place.seq)))
 }
 
@@ -243,7 +243,7 @@ type Back = Vec<(OwnReader, Batch)>;
 pub(super) fn change_event<R>(
     api: &Api,
     call: &Call,
-    kind: Kind,
+    kind: ArchivedKind,
     mut run: R,
 ) -> Result<Audited<Value>, Problem>
 where
@@ -264,7 +264,7 @@ where
 
 /// Finds what has to come back from the archive before an event is sent again: itself and its parents. Nothing if the
 /// database has it, or nobody does.
-fn to_bring_back(api: &Api, kind: Kind, wanted: Wanted) -> Result<Back, Problem> {
+fn to_bring_back(api: &Api, kind: ArchivedKind, wanted: Wanted) -> Result<Back, Problem> {
     let archive = &api.flow.archiving.archive;
     let mut next = Some(wanted);
     let mut found = Vec::new();

@@ -13,9 +13,9 @@ use crate::api::schema::{AnyObject, Sha256};
 use crate::archive::audit::may_have;
 use crate::model::audit::chain::Report;
 use crate::model::audit::{AuditEvent, Hash, Outcome};
-use crate::store::audit_events::{self, Filter, ResourceName};
+use crate::store::audit_events::{self, AuditEventFilter, ResourceName};
 use crate::store::meta;
-use crate::store::page::{Found, Newest, Span};
+use crate::store::page::{Newest, RowPage, Span};
 use crate::store::tx::ReadTx;
 
 /// The audit trail.
@@ -107,7 +107,7 @@ const AGGREGATE_ID: Param = Param::query::<SomeText>(
 /// `GET /v1/audit-events`, newest first.
 pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let (query, page) = (&call.query, call.query.page()?);
-    let mut filter = Filter {
+    let mut filter = AuditEventFilter {
         actor: query.text("actor"),
         action: query.text("action"),
         resource: query.text("resource"),
@@ -160,8 +160,8 @@ fn everywhere(
     api: &Api,
     call: &Call,
     mut newest: Newest<'_>,
-    filter: &Filter,
-) -> Result<Found<AuditEvent>, Problem> {
+    filter: &AuditEventFilter,
+) -> Result<RowPage<AuditEvent>, Problem> {
     let end = lists::end(api);
     let (mut found, start) = lists::read_until(api, call, end, |tx| {
         Ok((audit_events::page(tx, newest, filter)?, meta::audit_start(tx)?))

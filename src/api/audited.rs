@@ -225,7 +225,7 @@ where
                 Ok(done) => done,
                 Err(problem) => return Ok(Err(problem)),
             };
-            limits::check(tx, (&tenant, action), &settings.tenants, &before)?;
+            limits::check(tx, &tenant, action, &settings.tenants, &before)?;
             let Change { resource_type, resource_id, changes, status, body, is_part } = change;
             if let Some(key) = key.as_ref().filter(|_| !is_part) {
                 key.keep(tx, status, carried::written(&body).as_bytes())?;

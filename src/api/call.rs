@@ -25,7 +25,7 @@ use crate::model::json_fields::Object;
 use crate::model::sealed::{self, Sealed};
 use crate::model::token::Scope;
 use crate::store::idempotency_keys::Idempotency;
-use crate::store::page::{Found, Newest, Span};
+use crate::store::page::{Newest, RowPage, Span};
 
 /// Rows of a page if `limit` is absent.
 const PAGE_ROWS_DEFAULT: u32 = 50;
@@ -262,7 +262,7 @@ pub(super) fn page_of<'a, T, V: Serialize>(
 
 /// A page of a search. A search examines a limited number of rows, so a page may have a `next` before it is full.
 pub(super) fn page_found<'a, T, V: Serialize>(
-    found: &'a Found<T>,
+    found: &'a RowPage<T>,
     show: impl Fn(&'a T) -> V,
 ) -> Response {
     let next = found.next.map(|next| next.to_string());

@@ -14,7 +14,7 @@ use crate::base::clock::span;
 use crate::base::fair::Payer;
 use crate::base::id::DeliverySeq;
 use crate::http::message::Method::Head;
-use crate::model::delivery::State;
+use crate::model::delivery::DeliveryState;
 use crate::model::hold::HoldReason;
 use crate::model::lease;
 use crate::model::subscription::{Subscription, Target};
@@ -314,8 +314,8 @@ struct LeaseOutcome {
     status: u16,
     /// The delivery's state now.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "State")]
-    state: Option<State>,
+    #[schemars(with = "DeliveryState")]
+    state: Option<DeliveryState>,
     /// When an extended lease ends.
     #[expect(clippy::option_option, reason = "absent, null and a time are three things")]
     #[serde(skip_serializing_if = "Option::is_none")]

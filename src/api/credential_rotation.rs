@@ -13,12 +13,12 @@ use crate::api::credentials::{CredentialAnswer, ID, SecretText, shown, unusable}
 use crate::api::idempotency;
 use crate::api::kind::Kind as ProblemKind;
 use crate::api::prelude::*;
-use crate::model::credential::{Kind, Purpose, RotationPlan, State};
+use crate::model::credential::{CredentialKind, CredentialState, Purpose, RotationPlan};
 use crate::model::effect::EffectKind;
 use crate::model::subscription::Target;
 use crate::pipeline::probe::{FULL, Turn};
 use crate::pipeline::upkeep::credential_rotation::{
-    Material, OVERLAP, check_plan, material, refused,
+    OVERLAP, ReplacementCredential, check_plan, material, refused,
 };
 use crate::store::claimed_effects::ClaimedEffect;
 use crate::store::credentials::{self, Credential, Owner, context};
@@ -191,7 +191,7 @@ fn active(api: &Api, call: &Call, id: &str) -> Result<Credential, Problem> {
              `oncebox credential set`.",
         ));
     }
-    if found.state != State::Active {
+    if found.state != CredentialState::Active {
         let state = found.state.as_str();
         return Err(Problem::conflict(format!("It is {state}; the active version is rotated.")));
     }
@@ -275,7 +275,12 @@ fn by_command(
 }
 
 /// Checks a new secret for a credential.
-fn checked(api: &Api, call: &Call, old: &Credential, secret: &str) -> Result<Material, Problem> {
+fn checked(
+    api: &Api,
+    call: &Call,
+    old: &Credential,
+    secret: &str,
+) -> Result<ReplacementCredential, Problem> {
     if let Owner::Provider(_) = old.owner {
         let found = api.store.read(|tx| providers::by_name(tx, &call.tenant, &old.owner_name))?;
         let provider = found.or_not_found("provider")?;
@@ -287,7 +292,7 @@ fn checked(api: &Api, call: &Call, old: &Credential, secret: &str) -> Result<Mat
 
 /// A new version that is about to be stored.
 struct Made {
-    material: Material,
+    material: ReplacementCredential,
     order: Order,
     /// The secret, if it was made here and is shown.
     shown: Option<Zeroizing<String>>,
@@ -362,7 +367,7 @@ fn schedule(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 fn reveal(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let found = api.store.read(|tx| credentials::by_id(tx, &call.tenant, call.param(0)))?;
     let next = found.or_not_found("credential")?;
-    if next.state != State::Next || next.kind() != Kind::Signing {
+    if next.state != CredentialState::Next || next.kind() != CredentialKind::Signing {
         let detail = "Only a signing secret that is next is shown: its receiver has to learn it.";
         return Err(Problem::conflict(detail));
     }

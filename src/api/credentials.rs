@@ -11,11 +11,11 @@ use crate::api::sealing::to_seal;
 use crate::api::{subscription_terms as terms, subscriptions};
 use crate::http::identity::Identity;
 use crate::model::credential::{
-    ClientAuth, Kind, MAX_SECRET_BYTES, Oauth2, Purpose, Settings, State,
+    ClientAuth, CredentialKind, CredentialState, MAX_SECRET_BYTES, Oauth2, Purpose, Settings,
 };
 use crate::model::subscription::{Subscription, Target};
 use crate::signatures::signing_key::SigningKey;
-use crate::store::credentials::{self, Credential, Filter, Owner};
+use crate::store::credentials::{self, Credential, CredentialFilter, Owner};
 use crate::store::settlement;
 
 pub(super) const ID: Param =
@@ -24,7 +24,7 @@ const SUBSCRIPTION: Param =
     Param::query::<SomeText>("subscription", "Only this subscription's: its name or id.", "erp");
 const PROVIDER: Param =
     Param::query::<SomeText>("provider", "Only this provider's, by its name.", "stripe");
-const STATE: Param = Param::query::<State>(
+const STATE: Param = Param::query::<CredentialState>(
     "state",
     "Only those in this state; if absent, those in force.",
     "active",
@@ -56,7 +56,7 @@ pub(super) const RESOURCE: Resource = Resource {
                  were due to refused requests end. A signing secret is made where none is given, and shown this once.",
             )
             .returns(&[Returns::json::<NewCredentialAnswer<'_>>(201, "The credential.")])
-            .body::<Given>(r#"{"kind":"basic","user":"oncebox","secret":"an example password"}"#),
+            .body::<CredentialSetting>(r#"{"kind":"basic","user":"oncebox","secret":"an example password"}"#),
         post("/v1/credentials/{id}/revoke", Admin, Act("credential.revoke", revoke))
             .doc("revokeCredential", "Revoke a credential", &[ID])
             .about(
@@ -78,8 +78,7 @@ values! {
 /// A credential to set, by its kind.
 #[derive(Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-#[schemars(rename = "CredentialSetting")]
-enum Given {
+enum CredentialSetting {
     /// Signs with an HMAC (`v1`).
     Signing {
         /// `whsec_…`; a new one is made if it is absent.
@@ -143,7 +142,7 @@ enum Given {
 }
 
 /// A credential that can be stored.
-struct Material {
+struct StorableCredential {
     settings: Settings,
     secret: Zeroizing<String>,
     valid_until: Option<Timestamp>,
@@ -151,13 +150,15 @@ struct Material {
     is_new: bool,
 }
 
-impl Given {
+impl CredentialSetting {
     /// Whether it can be used.
     /// Fails with 422 with what is wrong.
-    fn check(self, api: &Api) -> Result<Material, Problem> {
+    fn check(self, api: &Api) -> Result<StorableCredential, Problem> {
         let (settings, secret) = match self {
-            Self::Signing { secret } => return signing(api, Kind::Signing, secret),
-            Self::SigningEd25519 { secret } => return signing(api, Kind::SigningEd25519, secret),
+            Self::Signing { secret } => return signing(api, CredentialKind::Signing, secret),
+            Self::SigningEd25519 { secret } => {
+                return signing(api, CredentialKind::SigningEd25519, secret);
+            }
             Self::ClientCertificate { secret } => return certificate(api, secret),
             Self::Bearer { secret } => (Settings::Bearer {}, secret),
             Self::Basic { user, secret } => (Settings::Basic { user }, secret),
@@ -173,11 +174,20 @@ impl Given {
             }
         };
         settings.check(&secret).map_err(unusable)?;
-        Ok(Material { settings, secret: Zeroizing::new(secret), valid_until: None, is_new: false })
+        Ok(StorableCredential {
+            settings,
+            secret: Zeroizing::new(secret),
+            valid_until: None,
+            is_new: false,
+        })
     }
 }
 
-fn signing(api: &Api, kind: Kind, secret: Option<String>) -> Result<Material, Problem> {
+fn signing(
+    api: &Api,
+    kind: CredentialKind,
+    secret: Option<String>,
+) -> Result<StorableCredential, Problem> {
     let is_new = secret.is_none();
     let key = match secret {
         Some(text) => SigningKey::parse(&text).map_err(|error| unusable(error.to_string()))?,
@@ -188,10 +198,10 @@ fn signing(api: &Api, kind: Kind, secret: Option<String>) -> Result<Material, Pr
     if settings.kind() != kind {
         return Err(unusable(format!("it is a secret of the kind {}", settings.kind().as_str())));
     }
-    Ok(Material { settings, secret: key.to_text(), valid_until: None, is_new })
+    Ok(StorableCredential { settings, secret: key.to_text(), valid_until: None, is_new })
 }
 
-fn certificate(api: &Api, pem: String) -> Result<Material, Problem> {
+fn certificate(api: &Api, pem: String) -> Result<StorableCredential, Problem> {
     let pem = Zeroizing::new(pem);
     if pem.len() > MAX_SECRET_BYTES {
         return Err(unusable(format!("it has more than {MAX_SECRET_BYTES} bytes")));
@@ -202,7 +212,7 @@ fn certificate(api: &Api, pem: String) -> Result<Material, Problem> {
         return Err(unusable(format!("the certificate expired at {valid_until}")));
     }
     let settings = Settings::ClientCertificate { fingerprint };
-    Ok(Material { settings, secret: pem, valid_until: Some(valid_until), is_new: false })
+    Ok(StorableCredential { settings, secret: pem, valid_until: Some(valid_until), is_new: false })
 }
 
 pub(super) fn unusable(why: String) -> Problem {
@@ -215,14 +225,14 @@ pub(super) fn unusable(why: String) -> Problem {
 pub(super) struct CredentialAnswer<'a> {
     id: Is<Uuid, &'a str>,
     tenant: Is<NameText, &'a str>,
-    kind: Kind,
+    kind: CredentialKind,
     /// The subscription that sends with it; null where it is a provider's.
     subscription: Option<&'a str>,
     /// The provider whose webhooks are checked with it; null where it is a subscription's.
     provider: Option<&'a str>,
     /// Its number among its owner's.
     version: Is<u64, i64>,
-    state: State,
+    state: CredentialState,
     /// What of it is no secret.
     settings: Is<CredentialSettings, Value>,
     created_at: Timestamp,
@@ -325,10 +335,10 @@ fn span(every: Duration) -> String {
 /// `GET /v1/credentials`
 fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let page = call.query.page()?;
-    let filter = Filter {
+    let filter = CredentialFilter {
         provider: call.query.get("provider"),
         subscription: call.query.get("subscription"),
-        state: call.query.one_of("state", State::ALL, State::as_str)?,
+        state: call.query.one_of("state", CredentialState::ALL, CredentialState::as_str)?,
     };
     let after = page.after.unwrap_or(0);
     let found = lists::read(api, call, |tx| {
@@ -346,7 +356,8 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 /// `POST /v1/subscriptions/{id}/credentials`
 fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let subscription = subscriptions::find(api, call)?;
-    let Material { settings, secret, valid_until, is_new } = call.json::<Given>()?.check(api)?;
+    let StorableCredential { settings, secret, valid_until, is_new } =
+        call.json::<CredentialSetting>()?.check(api)?;
     check_fits(&subscription, &settings)?;
     let now = api.clock.wall();
     let mut sealed = to_seal(api, now, settings, &secret);
@@ -365,7 +376,7 @@ fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         let mut revoked = Vec::new();
         for one in replaced {
             credentials::revoke(tx, owner, &one.id)?;
-            if one.state == State::Active && one.kind() == new.settings.kind() {
+            if one.state == CredentialState::Active && one.kind() == new.settings.kind() {
                 new.rotation = one.rotation;
             }
             revoked.push(one.id);
@@ -386,7 +397,7 @@ fn check_fits(subscription: &Subscription, settings: &Settings) -> Result<(), Pr
     let kind = settings.kind();
     let carries = match subscription.new.target {
         Target::Http(_) => true,
-        Target::Kafka(_) => !matches!(kind, Kind::Bearer | Kind::ApiKey),
+        Target::Kafka(_) => !matches!(kind, CredentialKind::Bearer | CredentialKind::ApiKey),
         _ => kind.purpose() == Purpose::Sign,
     };
     if !carries {
@@ -410,13 +421,13 @@ fn revoke(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
     change(api, call, move |tx| {
         let before = credentials::by_id(tx, &tenant, &id)?.or_not_found("credential")?;
-        if before.state == State::Revoked {
+        if before.state == CredentialState::Revoked {
             return Err(Problem::conflict("The credential was revoked before.").into());
         }
         let others = credentials::in_force(tx, before.owner)?;
         let detail = match before.owner {
             Owner::Subscription(_)
-                if before.purpose() == Purpose::Sign && before.state == State::Active =>
+                if before.purpose() == Purpose::Sign && before.state == CredentialState::Active =>
             {
                 "It signs the subscription's requests: set another one, which revokes it."
             }

@@ -6,7 +6,7 @@ use crate::api::prelude::*;
 use crate::databases::database::Database;
 use crate::databases::inspect::{self, Guard};
 use crate::databases::product::Product;
-use crate::databases::state::{LastError, Standing, State};
+use crate::databases::state::{DatabaseHealth, LastError, Standing};
 use crate::model::health::{Check, Level, worst};
 use crate::model::token::Right::Box;
 use crate::store;
@@ -85,7 +85,7 @@ fn list(api: &Api, _call: &Call) -> Result<Response, Problem> {
 }
 
 fn answer(database: &Database, users: &[DatabaseUser]) -> DatabaseAnswer {
-    let State { standing, since, last_error, restarts, in_use } = database.state();
+    let DatabaseHealth { standing, since, last_error, restarts, in_use } = database.state();
     let (last_error, last_error_at) = last_error.map(|LastError { at, words }| (words, at)).unzip();
     DatabaseAnswer {
         name: database.name().to_owned(),

@@ -6,7 +6,7 @@ use crate::api::call::{MAX_REASON_CHARS, check_reason};
 use crate::api::jobs::{self, JobRequest, MADE, Request};
 use crate::api::prelude::*;
 use crate::jobs::tables::dead_letters::{self, Group};
-use crate::jobs::{Filter, Kind, MAX_RATE};
+use crate::jobs::{JobFilter, JobKind, MAX_RATE};
 use crate::model::json_fields;
 
 const SUBSCRIPTION: Param =
@@ -50,7 +50,7 @@ pub(super) const RESOURCE: Resource = Resource {
 struct Discard {
     /// Which ones; an empty object means all.
     #[serde(deserialize_with = "json_fields::object")]
-    filter: Filter,
+    filter: JobFilter,
     /// Why; kept with each delivery.
     reason: Is<Text<1, MAX_REASON_CHARS>>,
     /// Only count them, and show the first ten.
@@ -66,7 +66,7 @@ struct Discard {
 fn replay(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Request { filter, dry_run, rate } = call.json()?;
     jobs::check_of_dead_letters(&filter)?;
-    let request = JobRequest { kind: Kind::ReplayDeadLetters, filter, rate, reason: None };
+    let request = JobRequest { kind: JobKind::ReplayDeadLetters, filter, rate, reason: None };
     jobs::start(api, call, request, dry_run)
 }
 
@@ -76,7 +76,7 @@ fn discard(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     jobs::check_of_dead_letters(&filter)?;
     check_reason(&reason)?;
     let request =
-        JobRequest { kind: Kind::DiscardDeadLetters, filter, rate, reason: Some(reason.0) };
+        JobRequest { kind: JobKind::DiscardDeadLetters, filter, rate, reason: Some(reason.0) };
     jobs::start(api, call, request, dry_run)
 }
 

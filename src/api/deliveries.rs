@@ -7,7 +7,7 @@ use crate::api::prelude::*;
 use crate::api::schema::{AnyDeliveryId, TrueOrFalse};
 use crate::base::id::DeliverySeq;
 use crate::jobs::tables;
-use crate::model::delivery::{Attempt, Delivery, QueuePlace, State};
+use crate::model::delivery::{Attempt, Delivery, DeliveryState, QueuePlace};
 use crate::model::hold::PastHold;
 use crate::model::outcome::AttemptClass;
 use crate::model::subscription::Target;
@@ -19,7 +19,7 @@ use crate::store::{
 };
 
 pub(super) const ID: Param = Param::path::<AnyDeliveryId>("id", "The delivery's id.", "dlv_17");
-const STATE: Param = Param::query::<State>("state", "Only those in this state.", "");
+const STATE: Param = Param::query::<DeliveryState>("state", "Only those in this state.", "");
 const POSTPONED: Param = Param::query::<TrueOrFalse>(
     "postponed",
     "Only those that wait behind others of their lane, or only the others.",
@@ -123,8 +123,8 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let query = &call.query;
     let is_asked = query.word("in_flight", |text| text.parse().ok())?.unwrap_or(false);
     let all = api.flow.in_flight.all();
-    let filter = delivery_lists::Filter {
-        state: query.one_of("state", State::ALL, State::as_str)?,
+    let filter = delivery_lists::DeliveryFilter {
+        state: query.one_of("state", DeliveryState::ALL, DeliveryState::as_str)?,
         subscription: query.text("subscription"),
         event_id: query.text("event_id"),
         trace_id: query.text("trace_id"),
@@ -141,13 +141,13 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 /// `GET /v1/dead-letters`
 pub(super) fn list_dead(api: &Api, call: &Call) -> Result<Response, Problem> {
     let query = &call.query;
-    let filter = delivery_lists::Filter {
-        state: Some(State::DeadLetter),
+    let filter = delivery_lists::DeliveryFilter {
+        state: Some(DeliveryState::DeadLetter),
         subscription: query.text("subscription"),
         class: query.one_of("class", AttemptClass::ALL, AttemptClass::as_str)?,
         code: code(query)?,
         made: query.span()?,
-        ..delivery_lists::Filter::default()
+        ..delivery_lists::DeliveryFilter::default()
     };
     page(api, call, &filter)
 }
@@ -156,7 +156,11 @@ fn code(query: &Query) -> Result<Option<u16>, Problem> {
     query.word("code", |text| text.parse().ok().filter(|code| (100..=999).contains(code)))
 }
 
-fn page(api: &Api, call: &Call, filter: &delivery_lists::Filter) -> Result<Response, Problem> {
+fn page(
+    api: &Api,
+    call: &Call,
+    filter: &delivery_lists::DeliveryFilter,
+) -> Result<Response, Problem> {
     let page = call.query.page()?;
     let newest = page.newest(&call.tenant);
     let found =
@@ -227,7 +231,7 @@ pub(super) fn list_attempts(api: &Api, call: &Call) -> Result<Response, Problem>
 pub(super) fn retry(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let (now, of) = (api.clock.now(), find(api, call)?);
     let RetryRequest { rendered_anew } = call.optional_json()?;
-    if let (State::DeadLetter, Some(lane)) = (of.state, of.lane) {
+    if let (DeliveryState::DeadLetter, Some(lane)) = (of.state, of.lane) {
         let (tenant, place) = (&call.tenant, (of.order_at, of.seq));
         let job = api.store.read(|tx| tables::replays_before(tx, tenant, lane, place))?;
         if let Some(job) = job {
@@ -289,13 +293,15 @@ pub(super) fn act(
 /// The 409 for a delivery in another state: it names the state, the rule, and what can be done.
 pub(super) fn refused(delivery: &Delivery, rule: &str) -> Problem {
     let possible = match delivery.state {
-        State::Pending if delivery.lane.is_some() => "retry, park, move-to-end, skip, cancel",
-        State::Pending | State::DeadLetter => "retry, skip, cancel",
-        State::Leased => "retry, cancel",
-        State::Waiting => "cancel",
-        State::Parked | State::InDoubt => "release, skip, cancel",
-        State::Skipped | State::Cancelled => "retry",
-        State::Completed => "a replay of its event",
+        DeliveryState::Pending if delivery.lane.is_some() => {
+            "retry, park, move-to-end, skip, cancel"
+        }
+        DeliveryState::Pending | DeliveryState::DeadLetter => "retry, skip, cancel",
+        DeliveryState::Leased => "retry, cancel",
+        DeliveryState::Waiting => "cancel",
+        DeliveryState::Parked | DeliveryState::InDoubt => "release, skip, cancel",
+        DeliveryState::Skipped | DeliveryState::Cancelled => "retry",
+        DeliveryState::Completed => "a replay of its event",
     };
     let Delivery { seq, state, .. } = delivery;
     Problem::conflict(format!("{seq} is {state}; {rule}. Possible now: {possible}."))
@@ -339,7 +345,7 @@ pub(super) struct InFlightDelivery {
 impl InFlightDelivery {
     pub(super) fn of(api: &Api, delivery: Delivery) -> Self {
         // The outcome may be stored a moment before the deliverer is done.
-        let is_open = delivery.state == State::Pending;
+        let is_open = delivery.state == DeliveryState::Pending;
         let in_flight_since = api.flow.in_flight.since(delivery.seq).filter(|_| is_open);
         Self { delivery, in_flight_since }
     }

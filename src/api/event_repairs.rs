@@ -184,7 +184,7 @@ impl Changes {
 
     /// Sets the parent.
     fn set_parent(&self, tx: &ReadTx<'_>, row: &mut SqlRow) -> Verdict<()> {
-        let name = match (&self.parent_id, self.parent_key.as_deref()) {
+        let (id, key) = match (&self.parent_id, self.parent_key.as_deref()) {
             (None, None) => return Ok(()),
             (Some(None), _) => {
                 row.parent_seq = None;
@@ -196,7 +196,7 @@ impl Changes {
         let texts =
             [Column::Tenant, Column::SourceSystem].map(|of| row.text(of).unwrap_or_default());
         let [tenant, source] = &texts;
-        let found = families::find(tx, (tenant, source), name)?;
+        let found = families::find(tx, tenant, source, id, key)?;
         row.parent_seq = Some(found.map_err(|defect| still_invalid(&defect))?);
         Ok(())
     }

@@ -10,7 +10,7 @@ use crate::event_types::infer::{MAX_SAMPLES, Samples};
 use crate::event_types::json_schema::Schema;
 use crate::event_types::{EventType, OnInvalid, store};
 use crate::model::json::Json;
-use crate::model::operational::Kind;
+use crate::model::operational::OperationalKind;
 
 /// Characters of a description at most.
 const MAX_DESCRIPTION_CHARS: usize = 2000;
@@ -151,7 +151,7 @@ fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let (name, now) = (call.param(0).to_owned(), api.clock.wall());
     let wrong = |why: String| Problem::unprocessable(format!("{why}."));
     check_name(&name)?;
-    if Kind::ALL.iter().any(|kind| kind.as_str() == name) {
+    if OperationalKind::ALL.iter().any(|kind| kind.as_str() == name) {
         return Err(wrong(format!("{name} is an event of Oncebox itself, which describes it")));
     }
     let compiled = Schema::compile(&schema.0)

@@ -464,7 +464,7 @@ fn response(outcome: Outcome, count: usize) -> Response {
 pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let query = &call.query;
     let page = query.page()?;
-    let filter = outbox_lists::Filter {
+    let filter = outbox_lists::OutboxFilter {
         status: query.one_of("status", Status::ALL, Status::as_str)?,
         event_type: query.text("event_type"),
         idempotency_key: query.text("idempotency_key"),
@@ -493,7 +493,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         return Ok(page_found(&found, identity));
     }
     let newest = page.newest(&call.tenant);
-    let key = filter.idempotency_key.as_deref().map(|key| (archive::Kind::Event, key));
+    let key = filter.idempotency_key.as_deref().map(|key| (archive::ArchivedKind::Event, key));
     let found = archived::page(api, call, page.limit, key, |tx| match filter.status {
         Some(Status::Quarantined) => quarantine::page(tx, newest, &filter),
         _ => outbox_lists::page(tx, newest, &filter),

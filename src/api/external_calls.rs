@@ -5,7 +5,7 @@ use crate::api::deliveries;
 use crate::api::prelude::*;
 use crate::api::schema::TrueOrFalse;
 use crate::model::external_call::ExternalCall;
-use crate::store::page::Found;
+use crate::store::page::RowPage;
 use crate::store::{external_calls, subscriptions};
 
 const SUBSCRIPTION: Param =
@@ -55,7 +55,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         }
         calls.sort_unstable_by_key(|(_, call)| std::cmp::Reverse(call.delivery));
         calls.truncate(usize::try_from(page.limit).unwrap_or(usize::MAX));
-        Ok(Found::of(calls, page.limit, |(_, call)| call.delivery.0))
+        Ok(RowPage::of(calls, page.limit, |(_, call)| call.delivery.0))
     })?;
     Ok(page_found(&found, |(subscription, call)| CallAnswer { subscription, call }))
 }

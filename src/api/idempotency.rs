@@ -20,7 +20,7 @@ use crate::base::id::{self, Draw};
 use crate::http::message::{Head, Response};
 use crate::keys::Keyring;
 use crate::store::error::Result as StoreResult;
-use crate::store::idempotency_keys::{self, Idempotency, Seen};
+use crate::store::idempotency_keys::{self, Idempotency, SealedAnswer, Seen};
 use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::writer::Queue;
 
@@ -138,9 +138,9 @@ impl ChangeKey {
 
     /// Stores the answer with the change.
     pub(super) fn keep(&self, tx: &WriteTx<'_>, status: u16, body: &[u8]) -> StoreResult<()> {
-        let Idempotency { key, request_hash } = &self.of;
         let sealed = self.keyring.current().seal(&self.context(), body, &*self.draw);
-        idempotency_keys::keep(tx, &self.tenant, (key, request_hash), (status, &sealed), self.now)
+        let answer = SealedAnswer { status, body: &sealed };
+        idempotency_keys::keep(tx, &self.tenant, &self.of, answer, self.now)
     }
 
     /// Replaces the stored answer.

@@ -7,7 +7,7 @@ use crate::base::id::DeliverySeq;
 use crate::model::in_doubt::Fence;
 use crate::model::token::Right::Box;
 use crate::store::error::Error;
-use crate::store::in_doubt::{self, Filter};
+use crate::store::in_doubt::{self, InDoubtFilter};
 use crate::store::{meta, settlement};
 
 /// The most deliveries of one request, in one transaction; the client repeats it while `more` is true.
@@ -89,7 +89,7 @@ fn shown(tx: &ReadTx<'_>, tenant: &str) -> Result<Value, Error> {
     let (restored_at, restored_from) =
         meta::restored(tx)?.map(|restored| (restored.at, restored.from)).unzip();
     let (lost_at, until) = window.map(|window| (window.lost_at, window.until)).unzip();
-    let count = in_doubt::count(tx, tenant, &Filter::default())?;
+    let count = in_doubt::count(tx, tenant, &InDoubtFilter::default())?;
     Ok(value(InDoubt { epoch, restored_at, restored_from, lost_at, until, count }))
 }
 
@@ -167,7 +167,7 @@ fn many(api: &Api, call: &Call, decision: Decision) -> Result<Audited<Value>, Pr
     let Selection { filter, dry_run } = call.json()?;
     let chosen = value(&filter);
     let Selected { subscription, event_type, since, until } = filter;
-    let filter = Filter { subscription, event_type, since, until };
+    let filter = InDoubtFilter { subscription, event_type, since, until };
     let tenant = &call.tenant;
     let (found, all) = api.store.snapshot(|tx| {
         let found = in_doubt::in_doubt(tx, tenant, &filter, ROWS_A_REQUEST)?;

@@ -13,7 +13,8 @@ use crate::api::prelude::*;
 use crate::api::subscriptions::{self as subscriptions_api, ID as SUBSCRIPTION_ID};
 use crate::base::id::{self, DeliverySeq};
 use crate::jobs::{
-    Became, Cursor, Filter, Item, Job, Kind, MAX_RATE, Matched, NewJob, State, expunging, tables,
+    Became, Cursor, Item, Job, JobFilter, JobKind, JobState, MAX_RATE, Matched, NewJob, expunging,
+    tables,
 };
 use crate::model::json_fields;
 use crate::store::error::Error;
@@ -26,7 +27,7 @@ const SAMPLE: usize = 10;
 
 const ID: Param =
     Param::path::<Uuid>("id", "The job's id.", "019c1447-5800-7000-8000-000000000001");
-const STATE: Param = Param::query::<State>("state", "Only those in this state.", "");
+const STATE: Param = Param::query::<JobState>("state", "Only those in this state.", "");
 
 const ONE: &[Returns] = &[Returns::json::<JobAnswer>(200, "The job as it is now.")];
 
@@ -129,7 +130,7 @@ pub(super) const RESOURCE: Resource = Resource {
 pub(super) struct Request {
     /// Which ones; an empty object means all.
     #[serde(deserialize_with = "json_fields::object")]
-    pub(super) filter: Filter,
+    pub(super) filter: JobFilter,
     /// Only count them, and show the first ten.
     #[serde(default)]
     pub(super) dry_run: bool,
@@ -145,7 +146,7 @@ pub(super) struct Request {
 struct Expunge {
     /// Which ones; an empty object means all that are finished.
     #[serde(deserialize_with = "json_fields::object")]
-    filter: Filter,
+    filter: JobFilter,
     /// Why; it is kept with the job and in the audit.
     reason: Is<Text<1, 500>>,
     /// Only count them, and show the first ten.
@@ -173,7 +174,7 @@ struct Recovery {
 /// `GET /v1/jobs`
 fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let page = call.query.page()?;
-    let state = call.query.one_of("state", State::ALL, State::as_str)?;
+    let state = call.query.one_of("state", JobState::ALL, JobState::as_str)?;
     let found = lists::read(api, call, |tx| tables::page(tx, page.newest(&call.tenant), state))?;
     Ok(page_found(&found, JobAnswer::of))
 }
@@ -194,25 +195,25 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 /// `POST /v1/jobs/{id}/pause`
 fn pause(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let now = api.clock.now();
-    act(api, call, &[State::Running], move |tx, seq| tables::pause(tx, seq, Some(now)))
+    act(api, call, &[JobState::Running], move |tx, seq| tables::pause(tx, seq, Some(now)))
 }
 
 /// `POST /v1/jobs/{id}/resume`
 fn resume(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    act(api, call, &[State::Paused], |tx, seq| tables::pause(tx, seq, None))
+    act(api, call, &[JobState::Paused], |tx, seq| tables::pause(tx, seq, None))
 }
 
 /// `POST /v1/jobs/{id}/cancel`
 fn cancel(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (now, from) = (api.clock.now(), &[State::Running, State::Paused]);
-    act(api, call, from, move |tx, seq| tables::end(tx, seq, State::Cancelled, None, now))
+    let (now, from) = (api.clock.now(), &[JobState::Running, JobState::Paused]);
+    act(api, call, from, move |tx, seq| tables::end(tx, seq, JobState::Cancelled, None, now))
 }
 
 /// Changes a job that is in one of the states `from`, and wakes the thread that runs jobs.
 fn act(
     api: &Api,
     call: &Call,
-    from: &'static [State],
+    from: &'static [JobState],
     run: impl Fn(&WriteTx<'_>, i64) -> StoreResult<()> + Send + 'static,
 ) -> Result<Audited<Value>, Problem> {
     let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
@@ -234,7 +235,7 @@ fn act(
 fn replay_events(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Request { filter, dry_run, rate } = call.json()?;
     none_of(&[("provider", filter.provider.is_some()), ("ids", filter.ids.is_some())])?;
-    let request = JobRequest { kind: Kind::ReplayEvents, filter, rate, reason: None };
+    let request = JobRequest { kind: JobKind::ReplayEvents, filter, rate, reason: None };
     start(api, call, request, dry_run)
 }
 
@@ -246,23 +247,23 @@ fn replay_webhook_events(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
         ("aggregate_id", filter.aggregate_id.is_some()),
         ("ids", filter.ids.is_some()),
     ])?;
-    let request = JobRequest { kind: Kind::ReplayWebhookEvents, filter, rate, reason: None };
+    let request = JobRequest { kind: JobKind::ReplayWebhookEvents, filter, rate, reason: None };
     start(api, call, request, dry_run)
 }
 
 /// `POST /v1/events/expunge`
 fn expunge_events(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    expunge(api, call, Kind::ExpungeEvents)
+    expunge(api, call, JobKind::ExpungeEvents)
 }
 
 /// `POST /v1/webhook-events/expunge`
 fn expunge_webhook_events(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    expunge(api, call, Kind::ExpungeWebhookEvents)
+    expunge(api, call, JobKind::ExpungeWebhookEvents)
 }
 
-fn expunge(api: &Api, call: &Call, kind: Kind) -> Result<Audited<Value>, Problem> {
+fn expunge(api: &Api, call: &Call, kind: JobKind) -> Result<Audited<Value>, Problem> {
     let Expunge { filter, reason, dry_run } = call.json()?;
-    let is_of_events = kind == Kind::ExpungeEvents;
+    let is_of_events = kind == JobKind::ExpungeEvents;
     none_of(&[
         ("subscription", filter.subscription.is_some()),
         ("class", filter.class.is_some()),
@@ -279,13 +280,13 @@ fn expunge(api: &Api, call: &Call, kind: Kind) -> Result<Audited<Value>, Problem
 fn recover(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Recovery { since, until, dry_run, rate } = call.json()?;
     let found = subscriptions_api::find(api, call)?;
-    let filter = Filter {
+    let filter = JobFilter {
         subscription: Some(found.new.id.clone()),
         since: Some(since),
         until,
-        ..Filter::default()
+        ..JobFilter::default()
     };
-    let request = JobRequest { kind: Kind::Recover, filter, rate, reason: None };
+    let request = JobRequest { kind: JobKind::Recover, filter, rate, reason: None };
     let (new, matched, sample) = request.count(api, call)?;
     if dry_run {
         return Ok(Audited::dry_run(JobPreview::of(api, &new, matched, &sample)?));
@@ -316,8 +317,8 @@ fn recover(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 
 /// A job as a person asks for it.
 pub(super) struct JobRequest {
-    pub(super) kind: Kind,
-    pub(super) filter: Filter,
+    pub(super) kind: JobKind,
+    pub(super) filter: JobFilter,
     pub(super) rate: Option<u32>,
     pub(super) reason: Option<String>,
 }
@@ -412,7 +413,7 @@ fn none_of(others: &[(&str, bool)]) -> Result<(), Problem> {
 }
 
 /// Refuses filters that only apply to events.
-pub(super) fn check_of_dead_letters(filter: &Filter) -> Result<(), Problem> {
+pub(super) fn check_of_dead_letters(filter: &JobFilter) -> Result<(), Problem> {
     none_of(&[("provider", filter.provider.is_some())])
 }
 
@@ -491,10 +492,10 @@ pub(super) struct JobAnswer<'a> {
     id: Is<Uuid, &'a str>,
     tenant: Is<NameText, &'a str>,
     /// The operation.
-    kind: Kind,
-    state: State,
+    kind: JobKind,
+    state: JobState,
     /// Which dead letters or events it is for.
-    filter: Is<Filter, Value>,
+    filter: Is<JobFilter, Value>,
     /// The most deliveries per second; null: no limit.
     rate: Option<u32>,
     /// The reason that the person gave.
@@ -528,7 +529,7 @@ impl JobAnswer<'_> {
             fields.retain(|_, given| !given.is_null());
         }
         let passed = progress.done.saturating_add(progress.skipped);
-        let is_whole = *state == State::Completed && !matched.is_more;
+        let is_whole = *state == JobState::Completed && !matched.is_more;
         value(JobAnswer {
             id: new.id.as_str().into(),
             tenant: new.tenant.as_str().into(),

@@ -9,7 +9,7 @@ use crate::api::in_doubt;
 use crate::api::prelude::*;
 use crate::api::schema::{AnyLaneId, LaneCursor, LaneId, ListPage, TrueOrFalse};
 use crate::base::id::DeliverySeq;
-use crate::model::delivery::{Delivery, State};
+use crate::model::delivery::{Delivery, DeliveryState};
 use crate::model::lane::{self, Ordering};
 use crate::model::waiting::blocked;
 use crate::store::page::MAX_LOOKED_AT;
@@ -124,7 +124,7 @@ fn skip(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let in_doubt = if given.is_some() { reason.clone() } else { in_doubt::reason(call) };
     let rule = "only a delivery that is pending, parked, dead or in doubt can be skipped";
     act(api, call, (rule, given), move |tx, of| {
-        let reason = if of.state == State::InDoubt { &in_doubt } else { &reason };
+        let reason = if of.state == DeliveryState::InDoubt { &in_doubt } else { &reason };
         settlement::skip(tx, of.seq, reason, now)
     })
 }
@@ -147,11 +147,12 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         // A page also ends when it has counted many deliveries.
         let (mut items, mut counted, mut start) = (Vec::new(), 0_u32, Some(start));
         while let Some(Start { is_blocked, after }) = start {
-            let of = (call.tenant.as_str(), subscription.as_deref());
-            let rest = (after, limit.saturating_sub(items.len()));
+            let tenant = call.tenant.as_str();
+            let of = subscription.as_deref();
+            let rest = limit.saturating_sub(items.len());
             let (found, next) = match blocked {
                 Some(wanted) if wanted != is_blocked => (Vec::new(), None),
-                _ => lane_lists::fronts(tx, is_blocked, of, rest)?,
+                _ => lane_lists::fronts(tx, is_blocked, tenant, of, after, rest)?,
             };
             let mut next = next;
             for (lane, front) in found {
@@ -237,7 +238,7 @@ struct LaneAnswer {
     blocked: bool,
     /// Its first delivery: its head, or the dead letter that blocks it.
     delivery: DeliverySeq,
-    state: State,
+    state: DeliveryState,
     /// Open deliveries behind that one, counted up to 1,000.
     waiting: u32,
     /// Whether there are more than were counted.

@@ -12,7 +12,7 @@ use crate::base::id;
 use crate::model::name::Name;
 use crate::model::token::Right::Box;
 use crate::store::legal_holds::{self, Cover, LegalHold, MAX_OF_TENANT, Terms};
-use crate::store::page::Found;
+use crate::store::page::RowPage;
 use crate::store::tenants;
 
 /// How long the events that a new hold keeps are counted.
@@ -131,7 +131,7 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let (page, tenant) = (call.query.page()?, tenant_of(call));
     let after = page.after.unwrap_or(0);
     let rows = lists::read(api, call, |tx| legal_holds::page(tx, &tenant, after, page.limit))?;
-    Ok(page_found(&Found::of(rows, page.limit, |hold| hold.seq), identity))
+    Ok(page_found(&RowPage::of(rows, page.limit, |hold| hold.seq), identity))
 }
 
 /// `POST /v1/legal-holds`
@@ -156,7 +156,7 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
             let detail = format!("There is a legal hold named {:?} already.", name.as_str());
             return Err(Problem::conflict(detail).into());
         }
-        if !legal_holds::insert(tx, (&hold_id, &tenant, &name), &terms, now)? {
+        if !legal_holds::insert(tx, &hold_id, &tenant, &name, &terms, now)? {
             let detail = format!("A tenant may have {MAX_OF_TENANT} legal holds.");
             return Err(Problem::unprocessable(detail).into());
         }

@@ -22,7 +22,7 @@ use crate::event_types::{EventType, store};
 use crate::http::message::Method::Get;
 use crate::http::message::Response;
 use crate::model::json::{Json, carried};
-use crate::model::operational::Kind as OwnEvent;
+use crate::model::operational::OperationalKind;
 use crate::model::token::Right;
 
 /// The route of the document.
@@ -160,7 +160,7 @@ fn raw(value: &impl Serialize) -> Box<RawValue> {
 
 /// The operational events, by name.
 fn webhooks(parts: &mut Components) -> Map<String, Value> {
-    let described = OwnEvent::ALL.into_iter().map(|kind| {
+    let described = OperationalKind::ALL.into_iter().map(|kind| {
         let schema = kind.schema(&mut parts.answered).to_value();
         (
             kind.as_str().to_owned(),

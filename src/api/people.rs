@@ -314,7 +314,7 @@ impl Api {
             }
             users::drop_link(tx, user.seq)?;
             users::logged_in(tx, user.seq, now)?;
-            sessions::insert(tx, user.seq, &new, (now, now.minus(SESSIONS_KEPT)))?;
+            sessions::insert(tx, user.seq, &new, now, now.minus(SESSIONS_KEPT))?;
             let person = Person::of(&user);
             let mut event = event.clone();
             event.actor = person.actor(&user.tenant);

@@ -17,7 +17,7 @@ use crate::api::schema::{Ascii, StrictBase64};
 use crate::api::{deliveries, webhook_events as webhooks};
 use crate::archive;
 use crate::base::id;
-use crate::jobs::{Batch, Cursor, Filter, Kind, NewJob, tables};
+use crate::jobs::{Batch, Cursor, JobFilter, JobKind, NewJob, tables};
 use crate::model::delivery::Delivery;
 use crate::model::event::{Event, NewEvent, Status};
 use crate::model::sealed::Sealed;
@@ -132,7 +132,7 @@ fn replay(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     }
     let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
     let (job, now) = (job_of_one(api, call, bare(replay.subscription)), api.clock.now());
-    archived::change_event(api, call, archive::Kind::Event, move |tx| {
+    archived::change_event(api, call, archive::ArchivedKind::Event, move |tx| {
         let before = outbox_lists::by_id(tx, &tenant, &id)?.or_not_found("event")?;
         if before.status == Status::Quarantined {
             let detail = "The event is quarantined: repair it with POST …/fix to send it.";
@@ -154,7 +154,7 @@ fn replay_webhook(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     }
     let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
     let (job, now) = (job_of_one(api, call, bare(replay.subscription)), api.clock.now());
-    archived::change_event(api, call, archive::Kind::WebhookEvent, move |tx| {
+    archived::change_event(api, call, archive::ArchivedKind::WebhookEvent, move |tx| {
         let before = webhook_events::by_id(tx, &tenant, &id)?.or_not_found("webhook event")?;
         not_expunged(before.expunged_at)?;
         send_again(tx, &job, Origin::WebhookEvent(before.seq), now)?;
@@ -177,8 +177,8 @@ fn job_of_one(api: &Api, call: &Call, subscription: Option<String>) -> NewJob {
     NewJob {
         id: String::new(),
         tenant: call.tenant.clone(),
-        kind: Kind::ReplayEvents,
-        filter: Filter { subscription, ..Filter::default() },
+        kind: JobKind::ReplayEvents,
+        filter: JobFilter { subscription, ..JobFilter::default() },
         rate: None,
         reason: None,
         requested_by: call.who.display.clone(),

@@ -10,7 +10,7 @@ use crate::base::clock::Timestamp;
 use crate::base::id::{self, Draw};
 use crate::base::secret::SecretBytes;
 use crate::keys::Keyring;
-use crate::model::credential::{RotationPlan, Settings, State};
+use crate::model::credential::{CredentialState, RotationPlan, Settings};
 use crate::store::credentials::{NewCredential, Owner, context};
 
 /// A secret that waits for its owner's row, and what seals it then.
@@ -47,7 +47,7 @@ impl ToSeal {
             tenant: tenant.to_owned(),
             owner,
             settings: self.settings.clone(),
-            state: State::Active,
+            state: CredentialState::Active,
             sealed: key.seal(&context(&self.id), self.secret.expose(), &*self.draw),
             master_key_id: key.key_id(),
             created_at: now,

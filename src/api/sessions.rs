@@ -61,8 +61,8 @@ fn page_of_live(api: &Api, call: &Call, whose: Whose<'_>) -> Result<Response, Pr
     let page = call.query.page()?;
     let now = api.clock.wall();
     let live = Live { now, used_since: now.minus(api.settings.get().console.idle_timeout) };
-    let rows = (page.after.unwrap_or(0), page.limit);
-    let found = lists::read(api, call, |tx| sessions::page(tx, whose, live, rows))?;
+    let after = page.after.unwrap_or(0);
+    let found = lists::read(api, call, |tx| sessions::page(tx, whose, live, after, page.limit))?;
     Ok(page_of(&found, page, |session| session.seq, identity))
 }
 

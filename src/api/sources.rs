@@ -15,7 +15,7 @@ use crate::model::name::Name;
 use crate::sources::database_settings::{DatabaseSettings, Mode};
 use crate::sources::database_state::{Asked, DatabaseState};
 use crate::sources::{
-    MAX_SILENCE, NewSource, SILENCE_LEAST, Settings, Source, SourceStatus, State,
+    MAX_SILENCE, NewSource, SILENCE_LEAST, Settings, Source, SourceState, SourceStatus,
     database_connection, inspect, permitted, tables,
 };
 use crate::store::{escalations, meta};
@@ -260,11 +260,11 @@ fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 }
 
 fn pause(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    alter(api, call, None, |source| source.state = State::Paused)
+    alter(api, call, None, |source| source.state = SourceState::Paused)
 }
 
 fn resume(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    alter(api, call, None, |source| source.state = State::Active)
+    alter(api, call, None, |source| source.state = SourceState::Active)
 }
 
 fn reset(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
@@ -519,7 +519,7 @@ struct SourceAnswer<'a> {
     name: &'a Name,
     kind: Is<SourceKind, &'static str>,
     settings: Is<AnyObject, Value>,
-    state: State,
+    state: SourceState,
     /// The id of the last row that was copied.
     cursor: Is<RowNumber, i64>,
     /// The most rows or files that are not copied yet. null if unknown: the source is paused, waits, or cannot be read
@@ -550,7 +550,7 @@ fn shown(source: &Source, status: &SourceStatus) -> Value {
         state: source.state,
         cursor: (*cursor).into(),
         // A paused source does not update its count.
-        lag: status.lag.filter(|_| source.state == State::Active),
+        lag: status.lag.filter(|_| source.state == SourceState::Active),
         waits_for: status.waits_for,
         event_count: source.event_count,
         last_event_at: source.last_event_at,

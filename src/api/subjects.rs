@@ -130,7 +130,7 @@ fn find(api: &Api, call: &Call) -> Result<Response, Problem> {
     let (tenant, subject) = named(api, call)?;
     let page = call.query.page()?;
     let before = page.after.unwrap_or(i64::MAX);
-    let read = |tx: &ReadTx<'_>| subjects::of(tx, (&tenant, &subject), false, before, page.limit);
+    let read = |tx: &ReadTx<'_>| subjects::of(tx, &tenant, &subject, false, before, page.limit);
     let keys = lists::read(api, call, read)?;
     if keys.is_empty() && page.after.is_none() {
         return Err(Problem::not_found("subject"));
@@ -144,7 +144,7 @@ fn find(api: &Api, call: &Call) -> Result<Response, Problem> {
 fn erase(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let (tenant, subject) = named(api, call)?;
     let now = api.clock.wall();
-    let any = |tx: &ReadTx<'_>| subjects::of(tx, (&tenant, &subject), false, i64::MAX, 1);
+    let any = |tx: &ReadTx<'_>| subjects::of(tx, &tenant, &subject, false, i64::MAX, 1);
     if api.store.read(any)?.is_empty() {
         return Err(Problem::not_found("subject"));
     }
@@ -176,8 +176,8 @@ fn erase_all(
     effect: &ClaimedEffect,
 ) -> Result<Audited<Value>, Problem> {
     let live = |before| {
-        let named = (of.tenant.as_str(), &of.subject);
-        api.store.read(|tx| subjects::of(tx, named, true, before, ERASED_AT_ONCE))
+        let Erased { tenant, subject, .. } = of;
+        api.store.read(|tx| subjects::of(tx, tenant, subject, true, before, ERASED_AT_ONCE))
     };
     // From the newest key down. Keys that are made after this point belong to newer data and stay.
     let mut before = i64::MAX;

@@ -17,14 +17,15 @@ use crate::base::id::{self, SubscriptionSeq};
 use crate::base::words;
 use crate::formats::filter::MAX_CONDITIONS;
 use crate::model::credential::Settings;
-use crate::model::format::{Condition, Filter, Format, TemplateText};
+use crate::model::format::{Condition, Format, PayloadFilter, TemplateText};
 use crate::model::hold::PastHold;
 use crate::model::json_fields::{self, Object};
 use crate::model::lane::{HeadOfLine, OrderTerms, Ordering};
 use crate::model::name::Name;
 use crate::model::pattern::Patterns;
 use crate::model::subscription::{
-    CallMethod, ChosenTargetKind, NewSubscription, OwnHeaders, Policy, Source, State, Subscription,
+    CallMethod, ChosenTargetKind, NewSubscription, OwnHeaders, Policy, Source, Subscription,
+    SubscriptionState,
 };
 use crate::signatures::signing::SigningSecret;
 use crate::store::credentials::{self, Owner};
@@ -39,7 +40,8 @@ const OWNER_ID: Param =
 const EVENT_TYPE: Param =
     Param::query::<SomeText>("event_type", "Only those that want this type.", "invoice.paid");
 
-const STATE: Param = Param::query::<State>("state", "Only those in this state.", "ACTIVE");
+const STATE: Param =
+    Param::query::<SubscriptionState>("state", "Only those in this state.", "ACTIVE");
 const TROUBLED: Param = Param::query::<TrueOrFalse>(
     "troubled",
     "`true`: only those that fail or are held; `false`: only the others.",
@@ -309,7 +311,8 @@ struct PreparedTerms {
 
 impl PreparedTerms {
     fn of(of: &Arc<NewSubscription>) -> Self {
-        let light = NewSubscription { filter: Filter::default(), ..NewSubscription::clone(of) };
+        let light =
+            NewSubscription { filter: PayloadFilter::default(), ..NewSubscription::clone(of) };
         Self { of: Arc::clone(of), light: Arc::new(light), filter: exact(&of.filter) }
     }
 }
@@ -333,7 +336,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let wanted = Wanted {
         owner_id: call.query.get("owner_id"),
         event_type: call.query.get("event_type"),
-        state: call.query.one_of("state", State::ALL, State::as_str)?,
+        state: call.query.one_of("state", SubscriptionState::ALL, SubscriptionState::as_str)?,
         troubled: call.query.word("troubled", |text| text.parse().ok())?,
         after: page.after.unwrap_or(0),
         limit: page.limit,
@@ -429,7 +432,7 @@ fn unblock(api: &Api, subscription: SubscriptionSeq) -> StoreResult<()> {
             if found.is_none_or(|found| found.new.order.head_of_line == HeadOfLine::Block) {
                 return Ok(0);
             }
-            lanes::unblock_all(tx, subscription, (MAX_UNBLOCKED, clock.now()))
+            lanes::unblock_all(tx, subscription, MAX_UNBLOCKED, clock.now())
         };
         if api.store.writer().write(Queue::Accept, run)? < full {
             return Ok(());
@@ -456,8 +459,8 @@ fn check_group(tx: &WriteTx<'_>, new: &NewSubscription) -> Verdict<()> {
 }
 
 /// A filter as it is kept; null is none.
-fn conditions(filter: Option<Vec<Object<Condition>>>) -> Filter {
-    Filter::of(filter.unwrap_or_default().into_iter().map(|Object(one)| one).collect())
+fn conditions(filter: Option<Vec<Object<Condition>>>) -> PayloadFilter {
+    PayloadFilter::of(filter.unwrap_or_default().into_iter().map(|Object(one)| one).collect())
 }
 
 fn replace<T: Clone>(have: &mut T, with: Option<&T>) {

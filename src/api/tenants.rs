@@ -89,7 +89,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
     };
     let now = api.clock.wall();
     change(api, call, move |tx| {
-        if !tenants::insert(tx, (&name, &title), &pii, now)? {
+        if !tenants::insert(tx, &name, &title, &pii, now)? {
             let detail = format!("There is a tenant named {:?} already.", name.as_str());
             return Err(Problem::conflict(detail).into());
         }

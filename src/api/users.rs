@@ -17,7 +17,7 @@ use crate::model::user::{
     LINK_PREFIX, MAX_PASSWORD_CHARS, MIN_PASSWORD_CHARS, User, UserRole, check_password, check_role,
 };
 use crate::store::sessions;
-use crate::store::users::{self, Found, NewUser};
+use crate::store::users::{self, NewUser, UserWithPassword};
 
 const NAME: Param = Param::path::<NameText>("name", "The user's name.", "anna");
 const TENANT: Param = Param::query::<NameText>(
@@ -202,7 +202,7 @@ fn alter(
     api: &Api,
     call: &Call,
     tenant: String,
-    run: impl Fn(&mut Found) -> Result<(), Problem> + Send + 'static,
+    run: impl Fn(&mut UserWithPassword) -> Result<(), Problem> + Send + 'static,
 ) -> Result<Audited<Value>, Problem> {
     let (name, now) = (call.param(0).to_owned(), api.clock.wall());
     change(api, call, move |tx| {
@@ -223,7 +223,8 @@ fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
     let (name, now) = (call.param(0).to_owned(), api.clock.wall());
     change(api, call, move |tx| {
-        let Found { user, .. } = users::by_name(tx, &tenant, &name)?.or_not_found("user")?;
+        let UserWithPassword { user, .. } =
+            users::by_name(tx, &tenant, &name)?.or_not_found("user")?;
         users::delete(tx, user.seq, now)?;
         let ended = shut_out(tx, user.seq, now)?;
         Ok(Change::gone("user", &user.id, &user).and("sessions_ended", ended))
@@ -238,7 +239,8 @@ fn link(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let expires_at = api.clock.wall().plus(LINK_LIFETIME);
     let url = format!("{}/console/enter?link={}", address(api, call), secret.as_str());
     change(api, call, move |tx| {
-        let Found { user, .. } = users::by_name(tx, &tenant, &name)?.or_not_found("user")?;
+        let UserWithPassword { user, .. } =
+            users::by_name(tx, &tenant, &name)?.or_not_found("user")?;
         if user.disabled_at.is_some() {
             return Err(Problem::conflict("The user is disabled.").into());
         }
@@ -275,7 +277,7 @@ pub(super) fn hash_of(api: &Api, password: &str) -> Result<String, Problem> {
     api.auth.log_ins().hash(password, &*api.draw)
 }
 
-fn set_password(found: &mut Found, hash: Option<&String>) {
+fn set_password(found: &mut UserWithPassword, hash: Option<&String>) {
     if let Some(hash) = hash {
         found.password_hash = Some(hash.clone());
         found.user.has_password = true;

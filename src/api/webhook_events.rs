@@ -64,7 +64,7 @@ pub(super) const RESOURCE: Resource = Resource {
 pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let query = &call.query;
     let page = query.page()?;
-    let filter = webhook_events::Filter {
+    let filter = webhook_events::WebhookEventFilter {
         status: query.one_of("status", Status::ALL, Status::as_str)?,
         provider: query.text("provider"),
         event_type: query.text("event_type"),
@@ -75,7 +75,8 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         in_flight: in_flight(api)?.1,
     };
     let newest = page.newest(&call.tenant);
-    let key = filter.provider_event_id.as_deref().map(|key| (archive::Kind::WebhookEvent, key));
+    let key =
+        filter.provider_event_id.as_deref().map(|key| (archive::ArchivedKind::WebhookEvent, key));
     let found =
         archived::page(api, call, page.limit, key, |tx| webhook_events::page(tx, newest, &filter))?;
     Ok(page_found(&found, identity))

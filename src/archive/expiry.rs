@@ -124,7 +124,7 @@ fn forget_keys(store: &Store, month: &Month, files: &[Month]) -> Result<()> {
     let (mut after, of) = (Vec::new(), month.to_string());
     let files: Vec<String> = files.iter().map(Month::to_string).collect();
     while let Some((last, old)) =
-        store.read(|tx| seen_keys::old(tx, &after, MAX_KEYS, (&of, &files)))?
+        store.read(|tx| seen_keys::old(tx, &after, MAX_KEYS, &of, &files))?
     {
         after = last;
         if !old.is_empty() {

@@ -37,7 +37,7 @@ pub const AUDIT_DIRECTORY: &str = "audit";
 
 words! {
     /// Which table an event is in.
-    pub enum Kind {
+    pub enum ArchivedKind {
         /// `outbox`.
         Event = "event",
         /// `webhook_events`.
@@ -114,7 +114,7 @@ impl fmt::Display for Month {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batch {
     /// Which table they are in.
-    pub kind: Kind,
+    pub kind: ArchivedKind,
     /// The month they finished in.
     pub month: Month,
     /// Their numbers.

@@ -15,7 +15,7 @@ use crate::archive::tables::month_file::{self, MonthFile};
 use crate::archive::tables::moves;
 use crate::archive::tables::space::{self, Hot};
 use crate::archive::tables::walk::{self, Before};
-use crate::archive::{AUDIT_DIRECTORY, Archive, Batch, DIRECTORY, Kind, Month, removal};
+use crate::archive::{AUDIT_DIRECTORY, Archive, ArchivedKind, Batch, DIRECTORY, Month, removal};
 use crate::base::clock::{SureNow, Timestamp};
 use crate::base::stop::Stop;
 use crate::model::duty::Duty;
@@ -325,7 +325,7 @@ impl Moving {
 
     fn walk(&mut self, before: &Before) -> Result<()> {
         self.take_back()?;
-        for kind in Kind::ALL {
+        for kind in ArchivedKind::ALL {
             let mut walk = self.parts.store.read(|tx| walk::walk(tx, kind, before))?;
             while let Some(batch) =
                 self.parts.store.read(|tx| walk::next(tx, kind, &mut walk, before))?

@@ -56,11 +56,11 @@ pub struct MonthCopy {
     /// SHA-256 of the copy, in hex.
     pub sha256: String,
     /// The month's own file when it was copied; `None`: it had just been written.
-    state: Option<State>,
+    state: Option<FileStamp>,
 }
 
 /// Bytes of a file and its log, and when they were last written, in nanoseconds since 1970.
-type State = (u64, i64);
+type FileStamp = (u64, i64);
 
 impl MonthCopy {
     /// Where the copy is in a directory of backups.
@@ -103,7 +103,7 @@ struct OnDisk {
     of: Beside,
     month: Month,
     path: PathBuf,
-    state: State,
+    state: FileStamp,
 }
 
 /// The months beside a database.
@@ -134,7 +134,7 @@ fn names(parent: &Path) -> Result<Vec<(Beside, String)>> {
 }
 
 /// Bytes of a file, and when it was last written; `None` if it is missing.
-pub(super) fn state(path: &Path) -> Result<Option<State>> {
+pub(super) fn state(path: &Path) -> Result<Option<FileStamp>> {
     match fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(file_error(path)(error)),

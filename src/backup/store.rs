@@ -14,7 +14,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension};
 use serde::{Deserialize, Serialize};
 
 use crate::archive::tables::check;
-use crate::archive::{Kind, Month};
+use crate::archive::{ArchivedKind, Month};
 use crate::base::clock::Timestamp;
 use crate::base::faults::Faults;
 use crate::base::id::DeliverySeq;
@@ -380,7 +380,7 @@ pub fn note_months(
     let (_writer, mut to) = writer::pair(schema::open_writer(database)?, Faults::none())?;
     for (month, file) in months {
         let from = read_only(file)?;
-        for kind in Kind::ALL {
+        for kind in ArchivedKind::ALL {
             let mut next = Some(0);
             while let Some(after) = next {
                 next = to.direct(|tx| check::note_month(tx, &from.tx(), month, kind, after))?;

@@ -40,15 +40,15 @@ pub fn connection_string(
             ));
         }
         (Some(driver), _) => text.quoted("Driver", driver),
-        (None, Some(dsn)) => text.plain("DSN", dsn)?,
+        (None, Some(dsn)) => text.unquoted("DSN", dsn)?,
         (None, None) => return Err("has neither a driver nor a dsn".to_owned()),
     }
     text.server(database, dialect)?;
     if let Some(name) = &database.database {
-        text.plain("Database", name)?;
+        text.unquoted("Database", name)?;
     }
     if let Some(user) = &database.user {
-        text.plain("UID", user)?;
+        text.unquoted("UID", user)?;
     }
     if let Some(password) = password {
         text.password(password, dialect)?;
@@ -93,7 +93,7 @@ impl Pairs {
     }
 
     /// A value that not every driver reads in quotes.
-    fn plain(&mut self, key: &str, value: &str) -> Result<(), Unfit> {
+    fn unquoted(&mut self, key: &str, value: &str) -> Result<(), Unfit> {
         let odd = |c: char| SPECIAL.contains(&c) || c.is_control();
         match value.chars().find(|c| odd(*c)) {
             Some(c) => Err(format!("has {c:?} in {key} {value:?}: a driver would misread it")),
@@ -127,10 +127,10 @@ impl Pairs {
         let is_socket = server.starts_with('/');
         match (dialect, port) {
             (Dialect::MariadbConnector | Dialect::MysqlConnector, _) if is_socket => {
-                self.plain("Socket", server)?;
+                self.unquoted("Socket", server)?;
             }
             (Dialect::Microsoft, Some(port)) => {
-                self.plain("Server", server)?;
+                self.unquoted("Server", server)?;
                 // The port belongs to the server, after a comma.
                 self.0.pop();
                 for part in [",", &port, ";"] {
@@ -138,7 +138,7 @@ impl Pairs {
                 }
             }
             (_, port) => {
-                self.plain("Server", server)?;
+                self.unquoted("Server", server)?;
                 if let Some(port) = port {
                     self.pair("Port", &port);
                 }
@@ -170,7 +170,7 @@ impl Pairs {
         match (dialect, ca) {
             (Dialect::Psqlodbc, ca) => return self.options_of_libpq(ca),
             (Dialect::MariadbConnector | Dialect::MysqlConnector, Some(ca)) => {
-                self.plain("SSLCA", ca)?;
+                self.unquoted("SSLCA", ca)?;
             }
             (Dialect::FreeTds, Some(_)) if own_ca.is_some() => {
                 return Err(

@@ -19,7 +19,7 @@ use crate::databases::connection_string::connection_string;
 use crate::databases::failure::{Class, Failure, judge};
 use crate::databases::helper::{Deadlines, Helper, Start, candidates, find};
 use crate::databases::product::Product;
-use crate::databases::state::State;
+use crate::databases::state::DatabaseHealth;
 use crate::sys::files;
 
 /// A connection that was not used for so long is not used again: a firewall may have forgotten it.
@@ -97,7 +97,7 @@ pub struct Database {
     slots: Mutex<Slots>,
     /// Somebody gave a connection back.
     returned: Condvar,
-    state: Mutex<State>,
+    state: Mutex<DatabaseHealth>,
 }
 
 /// The connections that there are.
@@ -118,7 +118,7 @@ impl Database {
     /// `None` if the settings do not say what kind of database it is, which is refused where they are read.
     fn new(name: &str, settings: DatabaseAt, machine: Machine) -> Option<Self> {
         let product = settings.product()?;
-        let state = Mutex::new(State::new(machine.clock.now()));
+        let state = Mutex::new(DatabaseHealth::new(machine.clock.now()));
         let name = name.to_owned();
         let slots = Mutex::default();
         let returned = Condvar::new();
@@ -146,7 +146,7 @@ impl Database {
     }
 
     /// How it is.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> DatabaseHealth {
         let mut state = self.state.lock().clone();
         state.in_use = usize::try_from(self.slots.lock().in_use).unwrap_or(usize::MAX);
         state

@@ -19,7 +19,7 @@ words! {
 
 /// How a database is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State {
+pub struct DatabaseHealth {
     /// Whether it answers.
     pub standing: Standing,
     /// Since when it stands so.
@@ -41,7 +41,7 @@ pub struct LastError {
     pub words: String,
 }
 
-impl State {
+impl DatabaseHealth {
     /// The state of a database that was not asked yet.
     pub fn new(now: Timestamp) -> Self {
         Self { standing: Standing::Unknown, since: now, last_error: None, restarts: 0, in_use: 0 }
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn it_stands_so_since_it_changed() {
         let at = Timestamp::from_secs;
-        let mut state = State::new(at(1));
+        let mut state = DatabaseHealth::new(at(1));
         state.answered(at(2));
         state.answered(at(3));
         assert_eq!(state.since, at(2));

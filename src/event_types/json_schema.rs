@@ -315,7 +315,7 @@ impl Compiler {
         let mut node = Vec::new();
         for (keyword, value) in keywords.iter() {
             let place = format!("{at}/{keyword}");
-            node.extend(self.rule(keywords, (keyword, value), &place, depth)?);
+            node.extend(self.rule(keywords, keyword, value, &place, depth)?);
         }
         Ok(node)
     }
@@ -323,7 +323,8 @@ impl Compiler {
     fn rule(
         &mut self,
         all: &Members,
-        (keyword, value): (&str, &Json),
+        keyword: &str,
+        value: &Json,
         at: &str,
         depth: usize,
     ) -> Result<Option<Rule>, String> {
@@ -666,7 +667,7 @@ impl Run<'_> {
             }
             Rule::Items(bound, than) => {
                 let count = value.as_list().map(<[Json]>::len);
-                self.count(count, (*bound, *than), at, "items")
+                self.count(count, *bound, *than, at, "items")
             }
             Rule::Unique => {
                 let Json::List(items) = value else { return true };
@@ -696,7 +697,7 @@ impl Run<'_> {
         match rule {
             Rule::Length(bound, than) => {
                 self.pay(text.len() / 16)
-                    && self.count(Some(text.chars().count()), (*bound, *than), at, "characters")
+                    && self.count(Some(text.chars().count()), *bound, *than, at, "characters")
             }
             Rule::Pattern(regex, cost) => {
                 let cost = usize::try_from(*cost).unwrap_or(usize::MAX);
@@ -780,7 +781,8 @@ impl Run<'_> {
     fn count(
         &mut self,
         count: Option<usize>,
-        (bound, than): (Bound, u64),
+        bound: Bound,
+        than: u64,
         at: &Place<'_>,
         of: &str,
     ) -> bool {

@@ -4,7 +4,7 @@ use crate::base::clock::Timestamp;
 use crate::event_types::{EventType, OnInvalid};
 use crate::store::column::{Json, words};
 use crate::store::error::Result;
-use crate::store::page::{self, Found};
+use crate::store::page::{self, RowPage};
 use crate::store::search_values;
 use crate::store::sql::{columns, insert, queries};
 use crate::store::tx::{ReadTx, WriteTx, tuple};
@@ -67,9 +67,10 @@ pub fn delete(tx: &WriteTx<'_>, tenant: &str, name: &str) -> Result<bool> {
 }
 
 /// Event types by number, after `after`.
-pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Found<EventType>> {
-    let (params, row) = ((tenant, after, limit), (|found: &EventType| found.seq, event_type));
-    page::page(&mut *tx.prepare(PAGE)?, params, limit, row)
+pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<RowPage<EventType>> {
+    let params = (tenant, after, limit);
+    let seq = |found: &EventType| found.seq;
+    page::page(&mut *tx.prepare(PAGE)?, params, limit, seq, event_type)
 }
 
 /// Bytes of a payload that a schema is proposed from at most; `limit` of them are in memory at once.

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::base::text::without_mark;
-use crate::model::format::{Condition, Filter, Op};
+use crate::model::format::{Condition, Op, PayloadFilter};
 use crate::model::json::{Decimal, Json, Members, Unreadable};
 use crate::model::json_path::{MatchState, Path, Step};
 use crate::model::sealed;
@@ -140,8 +140,8 @@ pub enum Verdict {
 }
 
 /// Whether all conditions hold. One that is kept as text is read, which takes steps too.
-pub fn judge(filter: &Filter, payload: &Payload) -> Verdict {
-    if let Filter::Text(text) = filter
+pub fn judge(filter: &PayloadFilter, payload: &Payload) -> Verdict {
+    if let PayloadFilter::Text(text) = filter
         && !payload.spend(text.get().len())
     {
         return Verdict::Unknown(Unknown::Spent);
@@ -411,7 +411,7 @@ mod tests {
 
     /// What is found of a condition, which is given as JSON, on a payload of these bytes.
     fn verdict(condition: &str, payload: &[u8]) -> Verdict {
-        let filter = Filter::read(&format!("[{condition}]")).unwrap();
+        let filter = PayloadFilter::read(&format!("[{condition}]")).unwrap();
         judge(&filter, &Payload::read(payload))
     }
 
@@ -573,7 +573,7 @@ mod tests {
         // A condition that does not hold for sure decides.
         let filter =
             r#"[{"path":"$.a","op":"equals","value":1},{"path":"$.b","op":"equals","value":1}]"#;
-        let filter = Filter::read(filter).unwrap();
+        let filter = PayloadFilter::read(filter).unwrap();
         let payload = Payload::read(br#"{"a":1,"a":2,"b":2}"#);
         assert_eq!(judge(&filter, &payload), Verdict::Unmet);
     }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::base::words::{self, words};
-use crate::model::delivery::State as DeliveryState;
+use crate::model::delivery::DeliveryState;
 use crate::model::json_fields;
 use crate::model::outcome::AttemptClass;
 use crate::store::deliveries::Origin;
@@ -38,7 +38,7 @@ pub const MAX_RATE: u64 = 10_000;
 
 words! {
     /// What a job does. Stored in `jobs.kind`.
-    pub enum Kind as "JobKind" {
+    pub enum JobKind as "JobKind" {
         /// Dead letters are sent again.
         ReplayDeadLetters = "dead_letter.replay",
         /// Dead letters are given up for good.
@@ -56,7 +56,7 @@ words! {
     }
 }
 
-impl Kind {
+impl JobKind {
     /// Whether its items are dead letters; the items of the others are events.
     pub const fn is_of_dead_letters(self) -> bool {
         matches!(self, Self::ReplayDeadLetters | Self::DiscardDeadLetters)
@@ -70,7 +70,7 @@ impl Kind {
 
 words! {
     /// The state of a job. Stored in `jobs.state`.
-    pub enum State as "JobState" {
+    pub enum JobState as "JobState" {
         /// It runs, or continues after a restart.
         Running = "running",
         /// A person keeps it from going on, until it is resumed. In `jobs.state` it runs, and has a `paused_at`.
@@ -88,7 +88,7 @@ words! {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(rename = "JobFilter")]
-pub struct Filter {
+pub struct JobFilter {
     /// The subscription's name or id.
     #[schemars(length(min = 1))]
     pub subscription: Option<String>,
@@ -117,7 +117,7 @@ pub struct Filter {
     pub ids: Option<Vec<DeliverySeq>>,
 }
 
-impl Filter {
+impl JobFilter {
     /// Whether it has a condition on the last attempt. A delivery without an attempt does not match.
     const fn is_of_attempts(&self) -> bool {
         self.class.is_some() || self.code.is_some()
@@ -151,9 +151,9 @@ pub struct NewJob {
     /// Its tenant.
     pub tenant: String,
     /// What it does.
-    pub kind: Kind,
+    pub kind: JobKind,
     /// To which items.
-    pub filter: Filter,
+    pub filter: JobFilter,
     /// Most deliveries per second.
     pub rate: Option<u32>,
     /// Why, in the words of the person.
@@ -211,7 +211,7 @@ pub struct Job {
     /// What it was stored with; `cursor` is its progress now.
     pub new: NewJob,
     /// Its state.
-    pub state: State,
+    pub state: JobState,
     /// How many items matched when it was created.
     pub matched: Matched,
     /// What it has done so far.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::archive::Archive;
 use crate::base::clock::Clock;
 use crate::base::stop::Stop;
-use crate::jobs::{Batch, Job, Pace, Progress, State, expunging, tables};
+use crate::jobs::{Batch, Job, JobState, Pace, Progress, expunging, tables};
 use crate::pipeline::threads::{Bell, Spawner, join};
 use crate::store::Store;
 use crate::store::error::{Error, Result};
@@ -139,7 +139,7 @@ impl Running {
         }
         tracing::error!(%error, job = job.new.id, "a job has failed");
         let (seq, why, now) = (job.seq, error.to_string(), self.clock.now());
-        let run = move |tx: &WriteTx<'_>| tables::end(tx, seq, State::Failed, Some(&why), now);
+        let run = move |tx: &WriteTx<'_>| tables::end(tx, seq, JobState::Failed, Some(&why), now);
         if let Err(error) = self.store.writer().write(Queue::Upkeep, run) {
             tracing::error!(%error, job = job.new.id, "the failure of a job could not be stored");
         }

@@ -64,7 +64,8 @@ pub fn read(path: &Path) -> Result<MasterKey, KeyFileError> {
     if mode & 0o177 != 0 {
         return Err(KeyFileError::Mode { path: path.to_owned(), mode });
     }
-    let (owner, we) = (meta.uid(), user::id());
+    let owner = meta.uid();
+    let we = user::id();
     // Root may run a command for a service whose user owns the key and its directory.
     let service = fs::metadata(directory_of(path)).map_or(0, |directory| directory.uid());
     if owner != we && owner != 0 && !(we == 0 && owner == service) {

@@ -143,7 +143,8 @@ impl PresentedToken {
         let mut parts = text.splitn(4, '-');
         let mut number = || parts.next().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
         let delivery = DeliverySeq(number()?.parse().ok()?);
-        let (run_no, n) = (number()?.parse().ok()?, number()?.parse().ok()?);
+        let run_no = number()?.parse().ok()?;
+        let n = number()?.parse().ok()?;
         let mac = BASE64URL_NOPAD.decode(parts.next()?.as_bytes()).ok()?;
         Some(Self { attempt: AttemptKey { delivery, run_no, n }, mac })
     }
@@ -157,8 +158,9 @@ mod tests {
     #[test]
     fn after_a_rotation_old_values_open_and_new_values_use_the_new_key() {
         let draw = SystemDraw::new();
-        let (old, new, other) =
-            (MasterKey::generate(&draw), MasterKey::generate(&draw), MasterKey::generate(&draw));
+        let old = MasterKey::generate(&draw);
+        let new = MasterKey::generate(&draw);
+        let other = MasterKey::generate(&draw);
         let ring = Keyring::new(old.clone());
         let before = ring.current().seal("x", b"before", &draw);
         ring.turn_to(new.clone());

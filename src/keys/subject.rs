@@ -46,7 +46,8 @@ impl std::fmt::Debug for SubjectKey {
 impl SubjectKey {
     /// A new key with a new id.
     pub fn generate(draw: &dyn Draw) -> Self {
-        let (mut id, mut key) = ([0; ID_BYTES], Zeroizing::new([0; KEY_BYTES]));
+        let mut id = [0; ID_BYTES];
+        let mut key = Zeroizing::new([0; KEY_BYTES]);
         draw.fill(&mut id);
         draw.fill(key.as_mut_slice());
         Self { id, key }
@@ -192,7 +193,8 @@ mod tests {
     #[test]
     fn sealing_is_deterministic_and_opens_in_its_own_context_only() {
         let draw = SystemDraw::new();
-        let (key, other) = (SubjectKey::generate(&draw), SubjectKey::generate(&draw));
+        let key = SubjectKey::generate(&draw);
+        let other = SubjectKey::generate(&draw);
         let sealed = key.seal("here", b"Jane");
         assert_eq!(sealed, key.seal("here", b"Jane"));
         assert_ne!(sealed, key.seal("here", b"June"));

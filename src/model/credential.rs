@@ -18,7 +18,7 @@ pub const MAX_SECRET_BYTES: usize = 64 * 1024;
 
 words! {
     /// What a credential is.
-    pub enum Kind as "CredentialKind" {
+    pub enum CredentialKind as "CredentialKind" {
         /// A shared secret; requests are signed with an HMAC (`v1`).
         Signing = "signing",
         /// A key pair; requests are signed with ed25519 (`v1a`).
@@ -47,7 +47,7 @@ pub enum Purpose {
     Handshake,
 }
 
-impl Kind {
+impl CredentialKind {
     /// What it is for.
     pub const fn purpose(self) -> Purpose {
         match self {
@@ -60,7 +60,7 @@ impl Kind {
 
 words! {
     /// Where a credential stands in its life.
-    pub enum State as "CredentialState" {
+    pub enum CredentialState as "CredentialState" {
         /// Being verified. A signing credential signs already, beside the active one.
         Next = "next",
         /// Used.
@@ -137,15 +137,15 @@ words! {
 
 impl Settings {
     /// The kind.
-    pub const fn kind(&self) -> Kind {
+    pub const fn kind(&self) -> CredentialKind {
         match self {
-            Self::Signing {} => Kind::Signing,
-            Self::SigningEd25519 { .. } => Kind::SigningEd25519,
-            Self::Bearer {} => Kind::Bearer,
-            Self::Basic { .. } => Kind::Basic,
-            Self::ApiKey { .. } => Kind::ApiKey,
-            Self::Oauth2(_) => Kind::Oauth2,
-            Self::ClientCertificate { .. } => Kind::ClientCertificate,
+            Self::Signing {} => CredentialKind::Signing,
+            Self::SigningEd25519 { .. } => CredentialKind::SigningEd25519,
+            Self::Bearer {} => CredentialKind::Bearer,
+            Self::Basic { .. } => CredentialKind::Basic,
+            Self::ApiKey { .. } => CredentialKind::ApiKey,
+            Self::Oauth2(_) => CredentialKind::Oauth2,
+            Self::ClientCertificate { .. } => CredentialKind::ClientCertificate,
         }
     }
 
@@ -160,12 +160,12 @@ impl Settings {
     /// Reads the settings of a kind; `None` when they are of another.
     ///
     /// ```
-    /// use oncebox::model::credential::{Kind, Settings};
-    /// let settings = Settings::read(Kind::Basic, r#"{"user":"erp"}"#).unwrap();
+    /// use oncebox::model::credential::{CredentialKind, Settings};
+    /// let settings = Settings::read(CredentialKind::Basic, r#"{"user":"erp"}"#).unwrap();
     /// assert_eq!(settings, Settings::Basic { user: "erp".to_owned() });
-    /// assert!(Settings::read(Kind::Bearer, r#"{"user":"erp"}"#).is_none());
+    /// assert!(Settings::read(CredentialKind::Bearer, r#"{"user":"erp"}"#).is_none());
     /// ```
-    pub fn read(kind: Kind, json: &str) -> Option<Self> {
+    pub fn read(kind: CredentialKind, json: &str) -> Option<Self> {
         let mut fields: Map<String, Value> = serde_json::from_str(json).ok()?;
         fields.insert("kind".to_owned(), kind.as_str().into());
         serde_json::from_value(Value::Object(fields)).ok()
@@ -310,8 +310,8 @@ mod tests {
             let one = settings(json);
             assert_eq!(Settings::read(one.kind(), &one.to_json().to_string()), Some(one), "{json}");
         }
-        for kind in Kind::ALL {
-            assert_eq!(Kind::parse(kind.as_str()), Some(kind));
+        for kind in CredentialKind::ALL {
+            assert_eq!(CredentialKind::parse(kind.as_str()), Some(kind));
         }
     }
 

@@ -40,7 +40,7 @@ const MAX_ATTEMPTS: u32 = 1000;
 
 words! {
     /// The state of a delivery. Stored in `deliveries.state`.
-    pub enum State as "DeliveryState" {
+    pub enum DeliveryState as "DeliveryState" {
         /// Waits for its due time. Left by the dispatcher's attempt, or by a person's cancel.
         Pending = "pending",
         /// A pull consumer has it. Left by ack, nack, the end of the lease, or a person's retry or cancel.
@@ -63,7 +63,7 @@ words! {
     }
 }
 
-impl State {
+impl DeliveryState {
     /// Whether only a person can change it.
     #[cfg(test)]
     pub const fn is_final(self) -> bool {
@@ -102,7 +102,7 @@ pub struct Delivery {
     /// The subscription's name.
     #[schemars(with = "NameText")]
     pub subscription: String,
-    pub state: State,
+    pub state: DeliveryState,
     /// When it was made.
     pub created_at: Timestamp,
     /// When it is tried next; null if it is not tried again.

@@ -50,7 +50,7 @@ pub struct Rendering {
 
 impl Rendering {
     /// The payload as it is.
-    pub fn plain(content_type: &str) -> Self {
+    pub fn raw(content_type: &str) -> Self {
         Self {
             format: Format::Raw,
             content_type: content_type.to_owned(),
@@ -126,14 +126,14 @@ fn is_dense(text: &str) -> bool {
 /// The conditions of a filter as they are kept in memory. A value takes up to 32 times its text, so those with many values
 /// are read each time they are tested.
 #[derive(Clone, Debug)]
-pub enum Filter {
+pub enum PayloadFilter {
     /// Ready to use.
     Ready(Vec<Condition>),
     /// As JSON.
     Text(Box<RawValue>),
 }
 
-impl PartialEq for Filter {
+impl PartialEq for PayloadFilter {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Ready(own), Self::Ready(other)) => own == other,
@@ -143,7 +143,7 @@ impl PartialEq for Filter {
     }
 }
 
-impl Filter {
+impl PayloadFilter {
     /// Reads a filter's JSON.
     pub fn read(text: &str) -> serde_json::Result<Self> {
         let conditions = serde_json::from_str(text)?;
@@ -175,13 +175,13 @@ impl Filter {
     }
 }
 
-impl Default for Filter {
+impl Default for PayloadFilter {
     fn default() -> Self {
         Self::Ready(Vec::new())
     }
 }
 
-impl Serialize for Filter {
+impl Serialize for PayloadFilter {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Ready(conditions) => conditions.serialize(to),
@@ -292,12 +292,16 @@ mod tests {
     #[test]
     fn a_filter_of_many_values_is_kept_as_text_and_means_the_same() {
         let few = r#"[{"path":"$.a","op":"in","value":[1,2,3]}]"#;
-        assert!(matches!(Filter::read(few).unwrap(), Filter::Ready(all) if all.len() == 1));
+        assert!(
+            matches!(PayloadFilter::read(few).unwrap(), PayloadFilter::Ready(all) if all.len() == 1)
+        );
         let many =
             format!(r#"[{{"path":"$.a","op":"equals","value":[[0]{}]}}]"#, ",[0]".repeat(3_000));
-        let kept = Filter::read(&many).unwrap();
-        assert!(matches!(kept, Filter::Text(_)) && !kept.is_empty());
+        let kept = PayloadFilter::read(&many).unwrap();
+        assert!(matches!(kept, PayloadFilter::Text(_)) && !kept.is_empty());
         assert_eq!(serde_json::to_string(&kept).unwrap(), many);
-        assert!(Filter::read("[{}]").is_err() && Filter::read("[]").unwrap().is_empty());
+        assert!(
+            PayloadFilter::read("[{}]").is_err() && PayloadFilter::read("[]").unwrap().is_empty()
+        );
     }
 }

@@ -13,7 +13,7 @@ use crate::model::outcome::AttemptClass;
 
 words! {
     /// What is told. The name is the event's type.
-    pub enum Kind {
+    pub enum OperationalKind {
         /// `delivery.completed`
         DeliveryCompleted = "delivery.completed",
         /// `delivery.dead_lettered`
@@ -53,7 +53,7 @@ words! {
     }
 }
 
-impl Kind {
+impl OperationalKind {
     /// What it means.
     pub const fn about(self) -> &'static str {
         match self {

@@ -9,7 +9,7 @@ use std::ops::Range;
 use serde_json::value::RawValue;
 
 use crate::base::words::as_text;
-use crate::model::json::{Cursor, Kind, unescaped};
+use crate::model::json::{Cursor, JsonKind, unescaped};
 use crate::model::json_fields::Few;
 
 /// The longest text of a pointer, in bytes. A longer one is a mistake.
@@ -163,9 +163,9 @@ fn step<P: AsRef<str>>(
     let kind = cursor.kind();
     let Some((wanted, rest)) = path.split_first() else { return Ok(Some(cursor.value())) };
     let close = match kind {
-        Kind::Object => b'}',
-        Kind::Array => b']',
-        Kind::Text | Kind::Plain => {
+        JsonKind::Object => b'}',
+        JsonKind::Array => b']',
+        JsonKind::Text | JsonKind::Plain => {
             cursor.value();
             return Ok(None);
         }
@@ -180,7 +180,7 @@ fn step<P: AsRef<str>>(
             break;
         }
         cursor.eats(b',');
-        let is_meant = if kind == Kind::Object {
+        let is_meant = if kind == JsonKind::Object {
             let name = cursor.value();
             let name = unescaped(cursor.text(&name)).ok_or(NotFound::Invalid)?;
             cursor.eats(b':');

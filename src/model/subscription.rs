@@ -15,7 +15,7 @@ use crate::model::database_target::DatabaseTarget;
 use crate::model::event::OWN_SOURCE;
 use crate::model::failure::Streak;
 use crate::model::folder::Folder;
-use crate::model::format::{Condition, Filter, Format, MAX_HEADERS, TemplateText};
+use crate::model::format::{Condition, Format, MAX_HEADERS, PayloadFilter, TemplateText};
 use crate::model::health_probe::{Health, Probe};
 use crate::model::hold::Hold;
 use crate::model::json_fields;
@@ -213,7 +213,7 @@ values! {
 
 words! {
     /// Whether a subscription is called. Stored in `subscriptions.state`.
-    pub enum State as "SubscriptionState" {
+    pub enum SubscriptionState as "SubscriptionState" {
         /// Called when it has something due and no hold.
         Active = "ACTIVE",
         /// A person paused it. Left by resume.
@@ -309,7 +309,7 @@ pub struct NewSubscription {
     pub event_headers: Vec<String>,
     /// What a payload must meet; empty: nothing.
     #[schemars(with = "Vec<Condition>")]
-    pub filter: Filter,
+    pub filter: PayloadFilter,
     /// What requests are written with.
     pub template: Option<TemplateText>,
 }
@@ -323,7 +323,7 @@ pub struct Subscription {
     /// What it was stored with, or last changed to. Shared with all others that know it.
     #[serde(flatten, serialize_with = "shared")]
     pub new: Arc<NewSubscription>,
-    pub state: State,
+    pub state: SubscriptionState,
     /// Why it is not called for now.
     pub holds: Vec<Hold>,
     /// Whether its target works; null if it is not probed.

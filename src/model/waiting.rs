@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
 use crate::base::words::words;
-use crate::model::delivery::{Delivery, State};
+use crate::model::delivery::{Delivery, DeliveryState};
 use crate::model::hold::{Hold, HoldReason};
 
 words! {
@@ -72,22 +72,27 @@ impl Waiting {
 pub fn waiting(context: WaitContext<'_>, head: Option<WaitContext<'_>>) -> Option<Waiting> {
     let WaitContext { delivery, holds, in_flight_since, now, .. } = context;
     Some(match delivery.state {
-        State::Completed | State::DeadLetter | State::Skipped | State::Cancelled => return None,
-        State::Leased => {
+        DeliveryState::Completed
+        | DeliveryState::DeadLetter
+        | DeliveryState::Skipped
+        | DeliveryState::Cancelled => return None,
+        DeliveryState::Leased => {
             Waiting::of(WaitReason::Consumer, "a consumer has leased it", delivery.lease_until)
         }
-        State::Waiting => {
+        DeliveryState::Waiting => {
             let until = delivery.confirm_until;
             let end = until.map(|until| format!(" until {until}")).unwrap_or_default();
             let detail = format!("the target has to confirm it{end}");
             Waiting::of(WaitReason::Confirmation, detail, until)
         }
-        State::Parked => Waiting::of(WaitReason::Person, "it is parked until a person acts", None),
-        State::InDoubt => {
+        DeliveryState::Parked => {
+            Waiting::of(WaitReason::Person, "it is parked until a person acts", None)
+        }
+        DeliveryState::InDoubt => {
             let why = "it may have been sent before a restore: a person has to decide";
             Waiting::of(WaitReason::Person, why, None)
         }
-        State::Pending => match (in_flight_since, longest(holds, now)) {
+        DeliveryState::Pending => match (in_flight_since, longest(holds, now)) {
             (Some(since), _) => {
                 let detail = format!("an attempt is under way since {since}");
                 Waiting::of(WaitReason::Attempt, detail, None)
@@ -128,7 +133,7 @@ fn behind(head: Option<WaitContext<'_>>) -> Waiting {
     let front = head.delivery;
     let first = format!("behind {} of {}", front.seq, front.about());
     let (detail, until, hold) = match waiting(head, None) {
-        _ if front.state == State::DeadLetter => {
+        _ if front.state == DeliveryState::DeadLetter => {
             (format!("{first}: {}", blocked(front)), None, None)
         }
         Some(why) => (format!("{first}, which waits: {}", why.detail), why.until, why.hold),
@@ -186,7 +191,7 @@ mod tests {
             aggregate_id: Some("4711".into()),
             key: "k".into(),
             subscription: "erp".into(),
-            state: State::Pending,
+            state: DeliveryState::Pending,
             due_at: Some(Timestamp::from_secs(100)),
             lease_until: None,
             confirm_until: None,
@@ -246,7 +251,7 @@ mod tests {
     #[test]
     fn a_delivery_that_has_ended_waits_for_nothing() {
         let mut done = delivery(17, false);
-        done.state = State::Completed;
+        done.state = DeliveryState::Completed;
         assert_eq!(waiting(known(&done, &[]), None), None);
     }
 }

@@ -14,8 +14,9 @@ use crate::model::audit::Outcome;
 use crate::model::audit::changes::Changes;
 use crate::model::effect::EffectKind;
 use crate::pipeline::prelude::*;
-use crate::store::claimed_effects::{self, ClaimedEffect, NewEffect, SealedAnswer};
-use crate::store::{audit_events, idempotency_keys};
+use crate::store::audit_events;
+use crate::store::claimed_effects::{self, ClaimedEffect, NewEffect};
+use crate::store::idempotency_keys::{self, SealedAnswer};
 
 /// Why an effect that was cut short failed, in its audit event.
 const CUT_SHORT: &str = "the service ended before it was done";

@@ -3,7 +3,7 @@
 //! Not here: what follows (`store::confirmations`), and how a report is read and answered (`api::confirmations`).
 
 use crate::keys::{AttemptKey, ConfirmTokens, PresentedToken};
-use crate::model::delivery::{OutgoingRequest, State};
+use crate::model::delivery::{DeliveryState, OutgoingRequest};
 use crate::model::failure::{Rules, Settlement};
 use crate::model::lease::LeaseOutcome;
 use crate::pipeline::consume::clean_reason;
@@ -94,9 +94,11 @@ impl Confirmations {
         let AttemptKey { run_no, n, .. } = presented.attempt;
         let is_ours = self.tokens.verify(presented, &held.event_id) && held.run_no == run_no;
         match held.state {
-            State::Waiting if is_ours && held.attempt_count == n => Some(true),
+            DeliveryState::Waiting if is_ours && held.attempt_count == n => Some(true),
             // The target is quicker than our COMMIT of its answer.
-            State::Pending if is_ours && held.attempt_count.saturating_add(1) == n => Some(false),
+            DeliveryState::Pending if is_ours && held.attempt_count.saturating_add(1) == n => {
+                Some(false)
+            }
             _ => None,
         }
     }
@@ -127,14 +129,16 @@ impl Confirmations {
     ) -> Result<Confirmed> {
         let Some(held) = leases::any(tx, delivery)? else { return Ok(Confirmed::Missing) };
         let is_early = match presented {
-            Presented::ByName { is_early } => is_early && held.state == State::Pending,
+            Presented::ByName { is_early } => is_early && held.state == DeliveryState::Pending,
             Presented::Token(token) => match self.has_settled(token, &held) {
                 Some(has_settled) => !has_settled,
                 None => return Ok(Confirmed::Missing),
             },
         };
         match held.state {
-            State::Waiting => Ok(Confirmed::Stored(Box::new(self.store_one(tx, &held, outcome)?))),
+            DeliveryState::Waiting => {
+                Ok(Confirmed::Stored(Box::new(self.store_one(tx, &held, outcome)?)))
+            }
             // Asked before repetition: the attempt before this one may have failed for the same reason.
             _ if is_early => Ok(Confirmed::TooEarly),
             _ if self.is_repeated(tx, &held, outcome)? => Ok(Confirmed::Again),

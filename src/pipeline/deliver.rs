@@ -332,8 +332,10 @@ impl Deliver {
 
     /// Notes that an external call is about to be made; tells whether it may be.
     fn begins(&self, assignment: Assignment, call: NewCall) -> bool {
-        let (delivery, times) = (call.delivery, (self.clock.now(), self.clock.wall()));
-        let begin = move |tx: &WriteTx<'_>| superseded::begin_call(tx, &call, times);
+        let delivery = call.delivery;
+        let now = self.clock.now();
+        let at = self.clock.wall();
+        let begin = move |tx: &WriteTx<'_>| superseded::begin_call(tx, &call, now, at);
         self.store.writer().write(Queue::Settle, begin).unwrap_or_else(|error| {
             tracing::error!(%error, %delivery, "an external call could not be noted; it is not made yet");
             self.reschedule(assignment, UNREADABLE_AGAIN, false);

@@ -24,7 +24,7 @@ use crate::store::credentials::{self, Credential};
 use crate::store::error::Result as StoreResult;
 use crate::store::subscriptions;
 use crate::store::tx::ChangedSubscriptions;
-use crate::targets::http::access::{Access, KeptById, carried};
+use crate::targets::http::access::{Access, CachedCredentials, carried};
 
 /// How long a target may have to confirm what it accepted.
 const CONFIRMED_WITHIN: RangeInclusive<Duration> =
@@ -102,7 +102,7 @@ pub struct Destinations {
     settings: Live,
     open: Cache<SubscriptionSeq, Destination>,
     /// What outlives [`Destinations::forget`]: connections and tokens, until their credential is replaced.
-    kept: Mutex<BTreeMap<SubscriptionSeq, KeptById>>,
+    kept: Mutex<BTreeMap<SubscriptionSeq, CachedCredentials>>,
 }
 
 impl Destinations {

@@ -458,7 +458,7 @@ impl Common {
         let (line, doubts) =
             Line::new((store.clone(), clock.clone()), settings.clone(), Arc::clone(sender))?;
         let recent = Recent::new(clock.clone());
-        let stored = store.read(|tx| runs::minutes(tx, recent.span()))?;
+        let stored = store.read(|tx| runs::minutes(tx, &recent.span()))?;
         Ok(Self {
             destinations: Arc::new(destinations),
             providers: Arc::new(providers),

@@ -333,7 +333,7 @@ fn store_all(
             id::webhook_id(&event.tenant, &event.source_system, &event.idempotency_key);
         let stored = match misfits.get(&n) {
             None => admit(tx, event, now)?,
-            Some((code, why)) => outbox::insert_quarantined(tx, event, (code, why), now)?,
+            Some((code, why)) => outbox::insert_quarantined(tx, event, code, why, now)?,
         };
         published.push(match stored {
             Inserted::First { status, in_doubt } => Published {
@@ -364,7 +364,7 @@ pub(crate) fn admit_or_quarantine(
 ) -> Result<(Inserted, bool)> {
     match admit(tx, event, now)? {
         Inserted::NoParent(Defect { code, reason }) => {
-            Ok((outbox::insert_quarantined(tx, event, (code, &reason), now)?, true))
+            Ok((outbox::insert_quarantined(tx, event, code, &reason, now)?, true))
         }
         stored => Ok((stored, false)),
     }

@@ -410,7 +410,7 @@ impl Receive {
             move |tx| {
                 tx.set_matches(matches.as_ref());
                 if let Some(Once { tenant, key, hash, kept }) = &once
-                    && !idempotency_keys::remember(tx, (tenant, key), hash.as_bytes(), wall, *kept)?
+                    && !idempotency_keys::remember(tx, tenant, key, hash.as_bytes(), wall, *kept)?
                 {
                     return Ok(None);
                 }

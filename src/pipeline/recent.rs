@@ -6,6 +6,7 @@
 //! ([`super::counts`]).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ops::RangeInclusive;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -123,7 +124,7 @@ struct OfSubscription {
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct LastHour {
     arrivals: HashMap<String, Hour>,
     subscriptions: HashMap<SubscriptionSeq, OfSubscription>,
     left_out: u64,
@@ -138,7 +139,7 @@ struct Kept {
 pub struct Recent {
     clock: Clock,
     since: Timestamp,
-    kept: Mutex<Kept>,
+    kept: Mutex<LastHour>,
 }
 
 /// Counts that are not stored yet, each with its minute: of tenants' arrivals and of subscriptions.
@@ -201,9 +202,9 @@ impl Recent {
     }
 
     /// The oldest and the latest minute that are kept.
-    pub fn span(&self) -> (i64, i64) {
+    pub fn span(&self) -> RangeInclusive<i64> {
         let now = self.minute();
-        (oldest(now), now)
+        oldest(now)..=now
     }
 
     /// Goes on with what an earlier process has stored, the oldest first.

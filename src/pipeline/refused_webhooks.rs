@@ -20,10 +20,10 @@ const MAX_STORED: usize = 100;
 
 /// The refused webhooks of all tenants.
 #[derive(Debug)]
-pub struct RefusedWebhooks(Mutex<Kept>);
+pub struct RefusedWebhooks(Mutex<RefusedByTenant>);
 
 #[derive(Debug)]
-struct Kept {
+struct RefusedByTenant {
     /// The rows by tenant, the latest last.
     tenants: BTreeMap<String, VecDeque<Row>>,
     /// The slots of the table that no row has.
@@ -51,7 +51,7 @@ impl RefusedWebhooks {
             let stored_seq = row.seq;
             tenants.entry(tenant).or_default().push_back(Row { refused: row, slot, stored_seq });
         }
-        Self(Mutex::new(Kept { tenants, free, next }))
+        Self(Mutex::new(RefusedByTenant { tenants, free, next }))
     }
 
     /// Rows of a tenant that are wanted, the latest first.
@@ -124,7 +124,7 @@ impl RefusedWebhooks {
     }
 }
 
-impl Kept {
+impl RefusedByTenant {
     /// A slot for a new row: a free one, or that of a row that ends. In sum, the tenant with the most rows makes room.
     fn slot(&mut self, tenant: &str, is_known: bool) -> Option<u32> {
         let rows = self.tenants.get(tenant);

@@ -69,7 +69,7 @@ pub fn made(
         format: destination.subscription.new.format,
         fields: json(rendered),
         body: keeps_body.then(|| outgoing.payload.clone()),
-        ..Rendering::plain(&outgoing.content_type)
+        ..Rendering::raw(&outgoing.content_type)
     };
     if let Some(stored) = stored {
         // Opened data is never stored in the clear: what was erased meanwhile is read again.

@@ -109,7 +109,8 @@ impl Privacy {
         names: Pseudonyms,
         draw: Arc<dyn Draw>,
     ) -> Self {
-        let (policies, keys) = (Cache::new(MAX_CACHED), Cache::new(MAX_CACHED));
+        let policies = Cache::new(MAX_CACHED);
+        let keys = Cache::new(MAX_CACHED);
         Self { store, keyring, names, draw, policies, keys }
     }
 
@@ -237,7 +238,8 @@ impl Privacy {
         }
         let name = webhook_id(&event.tenant, &event.provider, &event.provider_event_id);
         let context = SealContext { tenant: &event.tenant, event: &name };
-        let (media, payload) = (&event.content_type, &event.payload);
+        let media = &event.content_type;
+        let payload = &event.payload;
         let changed = self.change(policy, &context, media, payload, fresh)?;
         if let Some((payload, sealed)) = changed {
             (event.payload, event.sealed) = (payload, sealed);
@@ -314,8 +316,7 @@ impl Privacy {
         if let Some((key, new)) = fresh.get(&subject) {
             return Ok((Arc::clone(key), Some(Arc::clone(new))));
         }
-        let newest =
-            self.store.read(|tx| subjects::of(tx, (tenant, &subject), true, i64::MAX, 1))?;
+        let newest = self.store.read(|tx| subjects::of(tx, tenant, &subject, true, i64::MAX, 1))?;
         for row in newest {
             if let Some(sealed) = &row.sealed {
                 return Ok((Arc::new(self.open_key(&row.key_id, sealed)?), None));
@@ -325,7 +326,8 @@ impl Privacy {
         let master = self.keyring.current();
         let key_id = key.id();
         let sealed = master.seal(&subjects::context(&key_id), key.expose(), &*self.draw);
-        let (tenant, master_key_id) = (tenant.to_owned(), master.key_id());
+        let tenant = tenant.to_owned();
+        let master_key_id = master.key_id();
         let new = Arc::new(NewSubjectKey { tenant, subject, key_id, sealed, master_key_id });
         let key = Arc::new(key);
         fresh.insert(subject, (Arc::clone(&key), Arc::clone(&new)));
@@ -414,7 +416,8 @@ impl Privacy {
         echo: &mut ResponseScrub,
     ) -> Result<(Vec<u8>, u32, bool)> {
         let context = SealContext { tenant, event };
-        let (mut parts, mut has_opened) = (Vec::new(), false);
+        let mut parts = Vec::new();
+        let mut has_opened = false;
         for sealed::Token { span, form, blob } in tokens(body) {
             let Some(key_id) = SubjectKey::id_in(&blob) else { continue };
             let stored = self.keys.get(key_id, |key_id| self.stored_key(key_id))?;

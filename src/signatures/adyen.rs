@@ -6,7 +6,7 @@ use data_encoding::{BASE64, HEXLOWER_PERMISSIVE};
 use zeroize::Zeroizing;
 
 use super::check::{Incoming, Refused, Verified, any_match, bad_body, long_enough};
-use super::naming::Facts;
+use super::naming::{Facts, StatedIdentity};
 use super::shared::each_item;
 use super::signing::{Hash, SecretError, mac};
 use crate::model::pointer::{text_at, unambiguous_at, unambiguous_text_at};
@@ -86,12 +86,12 @@ pub(super) fn signature(secret: &str, item: &[u8]) -> String {
 }
 
 /// The id and type of an item. The reference names a payment, so the id also contains the event code and success.
-pub(super) fn identify(incoming: &Incoming<'_>) -> (Option<String>, Option<String>) {
+pub(super) fn identify(incoming: &Incoming<'_>) -> StatedIdentity {
     let field = |name: &str| text_at(incoming.body, &[ITEM, name]);
     let code = field("eventCode");
     let id = field("pspReference").filter(|reference| !reference.is_empty()).map(|reference| {
         let success = field("success").unwrap_or_default();
         format!("{reference}:{}:{success}", code.as_deref().unwrap_or_default())
     });
-    (id, code)
+    StatedIdentity { event_id: id, event_type: code }
 }

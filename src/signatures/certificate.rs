@@ -30,7 +30,8 @@ pub(super) fn check_signature(
     entered: Option<&str>,
     fetched: Option<&[u8]>,
     hash: Hash,
-    (message, signature): (&[u8], &[u8]),
+    message: &[u8],
+    signature: &[u8],
 ) -> Result<(), Refused> {
     let signed = |der: &CertificateDer<'_>| signed_by(der, hash, message, signature);
     let is_right = match (entered, fetched) {

@@ -48,7 +48,7 @@ struct Pause {
 }
 
 #[derive(Default)]
-struct State {
+struct CachedCertificates {
     /// By URL.
     proven: HashMap<String, Fetched>,
     tried: HashMap<String, Fetched>,
@@ -63,7 +63,7 @@ pub type Fetch = Box<dyn Fn(&str, Duration) -> Result<(u16, Vec<u8>), String> + 
 pub struct Certificates {
     fetch: Fetch,
     clock: Clock,
-    state: Mutex<State>,
+    state: Mutex<CachedCertificates>,
     fetching: Mutex<()>,
 }
 
@@ -123,7 +123,8 @@ impl Certificates {
             }
             fetched => fetched,
         };
-        let (mut state, at) = (self.state.lock(), self.clock.monotonic());
+        let mut state = self.state.lock();
+        let at = self.clock.monotonic();
         make_room(&mut state.tried, MAX_TRIED, url, |tried| tried.at);
         state.tried.insert(url.to_owned(), Fetched { at, body: fetched.as_ref().ok().cloned() });
         // Renewing a proven certificate needs no pause: strangers cannot make proven ones.
@@ -140,7 +141,8 @@ impl Certificates {
 
     /// Marks a certificate as proven: it has verified a request to this provider.
     pub fn proved(&self, provider: &str, url: &str, found: &Certificate) {
-        let (mut state, now) = (self.state.lock(), self.clock.monotonic());
+        let mut state = self.state.lock();
+        let now = self.clock.monotonic();
         let at = state.tried.remove(url).map_or(now, |tried| tried.at);
         state.pauses.remove(provider);
         make_room(&mut state.proven, MAX_PROVEN, url, |proven| proven.at);
@@ -184,7 +186,8 @@ impl Certificates {
 
     /// The cached certificate of a URL; `None` if it may be fetched.
     fn known(&self, provider: &str, url: &str) -> Result<Option<Certificate>, Missing> {
-        let (state, now) = (self.state.lock(), self.clock.monotonic());
+        let state = self.state.lock();
+        let now = self.clock.monotonic();
         let fresh = |fetched: &&Fetched, span| now.saturating_sub(fetched.at) < span;
         let proven = state.proven.get(url);
         if let Some(Fetched { body: Some(body), .. }) = proven.filter(|it| fresh(it, PROVEN_AGE)) {

@@ -14,7 +14,7 @@ use super::check::{
 };
 use super::conduct::HandshakeName;
 use super::header_names::HeaderNames;
-use super::naming::{Facts, bounded_type};
+use super::naming::{Facts, StatedIdentity, bounded_type};
 use super::shared::{self, check_password, is_user};
 use super::signing::{Encoding, Hash, SecretEncoding, SecretError, mac, same_secret};
 use super::template::{Piece, Template};
@@ -168,7 +168,7 @@ impl Generic {
         }
     }
 
-    pub(super) fn identify(&self, incoming: &Incoming<'_>) -> (Option<String>, Option<String>) {
+    pub(super) fn identify(&self, incoming: &Incoming<'_>) -> StatedIdentity {
         let header = |name: &str| incoming.headers.get(name).map(str::to_owned);
         let event_id = match &self.0.event_id {
             IdPlace::Header(name) => header(name),
@@ -180,7 +180,7 @@ impl Generic {
             TypePlace::Pointer(pointer) => pointer.text_in(incoming.body),
             TypePlace::Constant(name) => Some(name.clone()),
         });
-        (event_id, event_type)
+        StatedIdentity { event_id, event_type }
     }
 }
 

@@ -10,7 +10,7 @@ use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use super::check::{Incoming, Refused, Verified, any_match, bad_body, time_digits};
 use super::conduct::GiveUp;
 use super::naming::Locator::Body;
-use super::naming::{Facts, json_view};
+use super::naming::{Facts, StatedIdentity, json_view};
 use super::signing::{Hash, mac};
 use crate::base::clock::Timestamp;
 use crate::model::pointer::text_at;
@@ -53,16 +53,16 @@ pub(super) fn signed_field(incoming: &Incoming<'_>, name: &str) -> Option<String
 }
 
 /// The id and type of a request. Mail that a route forwards has no event id: its message and recipient name it.
-pub(super) fn identify(incoming: &Incoming<'_>) -> (Option<String>, Option<String>) {
-    let (id, event_type) = FACTS.identify(incoming);
-    if id.is_some() || event_type.is_some() {
-        return (id, event_type);
+pub(super) fn identify(incoming: &Incoming<'_>) -> StatedIdentity {
+    let stated = FACTS.identify(incoming);
+    if stated != StatedIdentity::default() {
+        return stated;
     }
     let field = |name| text_at(incoming.body, &[name]).filter(|text| !text.is_empty());
     let message = field("Message-Id").or_else(|| field("message-id"));
     let id = message.zip(field("recipient")).map(|(message, to)| format!("{message}:{to}"));
     let is_mail = id.is_some() || field("body-plain").is_some();
-    (id, is_mail.then(|| "mail".to_owned()))
+    StatedIdentity { event_id: id, event_type: is_mail.then(|| "mail".to_owned()) }
 }
 
 /// The signature in hex.

@@ -485,7 +485,7 @@ impl Scheme {
     pub fn identify(&self, incoming: &Incoming<'_>) -> Identity {
         let view = naming::json_view(incoming);
         let read = Incoming { body: &view, ..*incoming };
-        let found = match self {
+        let stated = match self {
             Self::Standard | Self::Polar => standard::identify(&read),
             Self::Twilio => twilio::identify(incoming),
             Self::Mailgun => mailgun::identify(&read),
@@ -493,7 +493,7 @@ impl Scheme {
             Self::Generic(generic) => generic.identify(&read),
             _ => self.facts().identify(&read),
         };
-        Identity::of(found, incoming.body)
+        Identity::of(stated, incoming.body)
     }
 
     /// The name of the header field in which the provider names the type of a webhook; `None` if it has no such field.
@@ -604,7 +604,9 @@ mod tests {
                 let mut headers = Headers::default();
                 headers.push(header, time.as_bytes());
                 headers.push(signature, b"x");
-                let (method, path, url) = ("POST", "/", "");
+                let method = "POST";
+                let path = "/";
+                let url = "";
                 let incoming = Incoming { method, path, url, headers: &headers, body: b"" };
                 scheme.in_time(&incoming, Timestamp::from_secs(now), Duration::from_mins(5))
             };

@@ -107,14 +107,14 @@ impl Facts {
     }
 
     /// The id and the type, if present.
-    pub(super) fn identify(&self, incoming: &Incoming<'_>) -> (Option<String>, Option<String>) {
+    pub(super) fn identify(&self, incoming: &Incoming<'_>) -> StatedIdentity {
         let first = |all: &[Locator]| all.iter().find_map(|locator| locator.text(incoming));
         let detail = || self.detail.as_ref()?.text(incoming);
         let event_type = first(self.types).map(|name| match detail() {
             Some(detail) => format!("{name}.{detail}"),
             None => name,
         });
-        (first(self.ids), event_type)
+        StatedIdentity { event_id: first(self.ids), event_type }
     }
 
     /// The name of the kept header field in which the provider names the type of a request, also where the body has it too.
@@ -124,6 +124,13 @@ impl Facts {
             Locator::Encoded(_) | Locator::Headers(..) | Locator::Body(_) => None,
         })
     }
+}
+
+/// The id and the type of a webhook event as its request states them; `None`: it does not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct StatedIdentity {
+    pub(super) event_id: Option<String>,
+    pub(super) event_type: Option<String>,
 }
 
 /// The id and the type of a webhook event as they are stored.
@@ -137,11 +144,9 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// From the id and type found in a request with that body.
-    pub(super) fn of(
-        (event_id, event_type): (Option<String>, Option<String>),
-        body: &[u8],
-    ) -> Self {
+    /// The identity that a request with that body states.
+    pub(super) fn of(stated: StatedIdentity, body: &[u8]) -> Self {
+        let StatedIdentity { event_id, event_type } = stated;
         Self {
             event_id: event_id
                 .and_then(|id| bounded_id(&id))

@@ -99,7 +99,7 @@ pub(super) fn verify(
     let sum = crc32fast::hash(incoming.body);
     let message = format!("{id}|{time}|{}|{sum}", paypal.webhook_id);
     let entered = paypal.certificates.as_deref();
-    check_signature(entered, fetched, Hash::Sha256, (message.as_bytes(), &signature))?;
+    check_signature(entered, fetched, Hash::Sha256, message.as_bytes(), &signature)?;
     // A chain costs more than a signature, so it is checked last.
     if let (None, Some(fetched)) = (entered, fetched) {
         check_chain(fetched, HOST_ENDING, TLS_SERVER_ROOTS, now)?;

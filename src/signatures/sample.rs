@@ -158,7 +158,8 @@ pub fn sample_by_key(
     sign: impl FnOnce(&[u8]) -> Option<Vec<u8>>,
 ) -> Result<Sample, SampleError> {
     only_certified(scheme)?;
-    let (id, seconds) = (subject.id, subject.at.secs().to_string());
+    let id = subject.id;
+    let seconds = subject.at.secs().to_string();
     let signed = |message: &[u8]| match sign(message) {
         Some(signature) => Ok(BASE64.encode(&signature)),
         None => Err(SampleError::Unsigned),
@@ -253,7 +254,8 @@ fn hmac_sample(scheme: &HmacHeader, secret: &str, subject: Subject<'_>) -> Sampl
     }
     let mut sample = draft.done();
     let time = subject.at.secs().to_string();
-    let (headers, url) = (Headers::default(), subject.url);
+    let headers = Headers::default();
+    let url = subject.url;
     let incoming =
         Incoming { method: "POST", path: "", url, headers: &headers, body: &sample.body };
     let signature = scheme.encoding.encode(&scheme.sign(secret.as_bytes(), &time, &incoming));
@@ -409,7 +411,8 @@ mod tests {
 
     #[test]
     fn a_sample_is_accepted_and_has_the_requested_id_and_type() {
-        let (at, url) = (Timestamp::from_secs(1_700_000_000), "http://127.0.0.1/in/x");
+        let at = Timestamp::from_secs(1_700_000_000);
+        let url = "http://127.0.0.1/in/x";
         for (scheme, secret) in schemes() {
             let id = new_id(&scheme, at, &SystemDraw::new());
             for event_type in [type_default(&scheme), "thing.changed"] {
@@ -440,7 +443,8 @@ mod tests {
 
     #[test]
     fn a_secret_that_is_not_valid_for_the_scheme_makes_no_sample() {
-        let (at, url) = (Timestamp::from_secs(0), "http://127.0.0.1/in/x");
+        let at = Timestamp::from_secs(0);
+        let url = "http://127.0.0.1/in/x";
         let subject = Subject { id: "1", event_type: "x", at, url };
         for (scheme, _) in schemes() {
             assert!(matches!(sample(&scheme, "short", subject), Err(SampleError::Secret(_))));

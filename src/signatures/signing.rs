@@ -166,8 +166,8 @@ pub fn same(one: &[u8], other: &[u8]) -> bool {
 
 /// Whether two shared secrets are equal, in constant time and without revealing the length of the right one.
 pub fn same_secret(one: &[u8], other: &[u8]) -> bool {
-    let (one, other) =
-        (digest::digest(&digest::SHA256, one), digest::digest(&digest::SHA256, other));
+    let one = digest::digest(&digest::SHA256, one);
+    let other = digest::digest(&digest::SHA256, other);
     same(one.as_ref(), other.as_ref())
 }
 

@@ -12,7 +12,7 @@ use super::standard::public_text;
 use crate::base::clock::Timestamp;
 use crate::base::id::Draw;
 use crate::base::secret::SecretBytes;
-use crate::model::credential::{Kind, Settings};
+use crate::model::credential::{CredentialKind, Settings};
 
 const PRIVATE_PREFIX: &str = "whsk_";
 const SEED_BYTES: usize = 32;
@@ -28,10 +28,10 @@ pub enum SigningKey {
 
 impl SigningKey {
     /// A new key of that kind; `None` when the kind does not sign.
-    pub fn generate(kind: Kind, draw: &dyn Draw) -> Option<Self> {
+    pub fn generate(kind: CredentialKind, draw: &dyn Draw) -> Option<Self> {
         match kind {
-            Kind::Signing => Some(Self::Shared(SigningSecret::generate(draw))),
-            Kind::SigningEd25519 => Ed25519Key::generate(draw).map(Self::Ed25519),
+            CredentialKind::Signing => Some(Self::Shared(SigningSecret::generate(draw))),
+            CredentialKind::SigningEd25519 => Ed25519Key::generate(draw).map(Self::Ed25519),
             _ => None,
         }
     }
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_new_key_survives_its_text_form_and_shows_its_public_key() {
-        let key = SigningKey::generate(Kind::SigningEd25519, &SystemDraw::new()).unwrap();
+        let key = SigningKey::generate(CredentialKind::SigningEd25519, &SystemDraw::new()).unwrap();
         let text = key.to_text();
         let again = SigningKey::parse(&text).unwrap();
         assert_eq!(again.to_text(), text);
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(SigningKey::parse(&short).unwrap().to_text(), text);
         let Settings::SigningEd25519 { public_key } = key.settings() else { panic!("of its kind") };
         assert!(public_key.starts_with("whpk_") && public_key.len() == 49, "{public_key}");
-        assert!(SigningKey::generate(Kind::Bearer, &SystemDraw::new()).is_none());
+        assert!(SigningKey::generate(CredentialKind::Bearer, &SystemDraw::new()).is_none());
     }
 
     /// RFC 8032, section 7.1, test 1.

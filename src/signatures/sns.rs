@@ -137,8 +137,8 @@ pub(super) fn verify(
     incoming: &Incoming<'_>,
 ) -> Result<Verified, Refused> {
     let (hash, message, signature) = parts(sns, incoming)?;
-    let signed = (message.as_bytes(), signature.as_slice());
-    check_signature(sns.certificates.as_deref(), fetched, hash, signed)?;
+    let entered = sns.certificates.as_deref();
+    check_signature(entered, fetched, hash, message.as_bytes(), &signature)?;
     Ok(Verified { secret: 0, signed_at: None })
 }
 
@@ -168,7 +168,8 @@ mod tests {
                 "Signature": BASE64.encode(&[0; 256]) })
             .to_string();
             let headers = Headers::default();
-            let (method, body) = ("POST", body.as_bytes());
+            let method = "POST";
+            let body = body.as_bytes();
             let incoming = Incoming { method, path: "/", url: "", headers: &headers, body };
             (certificate_url(&sns, &incoming).is_ok(), confirmation(&sns, &incoming).is_some())
         };

@@ -12,9 +12,9 @@ use super::check::{
     needed_seconds,
 };
 #[cfg(feature = "service")]
-use super::naming::Facts;
-#[cfg(feature = "service")]
 use super::naming::Locator::{Body, Encoded, Header};
+#[cfg(feature = "service")]
+use super::naming::{Facts, StatedIdentity};
 use super::signing::{Hash, SecretError, SigningSecret, mac};
 use crate::base::clock::Timestamp;
 #[cfg(feature = "service")]
@@ -128,7 +128,8 @@ pub(super) fn verify(
         let encoded = entries().filter_map(|entry| entry.strip_prefix(version));
         encoded.filter_map(|encoded| BASE64.decode(encoded.as_bytes()).ok()).collect()
     };
-    let (shared, public) = (offered("v1,"), offered("v1a,"));
+    let shared = offered("v1,");
+    let public = offered("v1a,");
     if shared.is_empty() && public.is_empty() {
         return Err(malformed(names.signature, "it has no `v1,` or `v1a,` entry in base64"));
     }
@@ -156,7 +157,7 @@ pub(super) fn verify(
 }
 
 #[cfg(feature = "service")]
-pub(super) fn identify(incoming: &Incoming<'_>) -> (Option<String>, Option<String>) {
+pub(super) fn identify(incoming: &Incoming<'_>) -> StatedIdentity {
     let svix = names(incoming.headers).id == SVIX.id;
     if svix { SVIX_FACTS.identify(incoming) } else { STANDARD.identify(incoming) }
 }

@@ -10,8 +10,8 @@ use percent_encoding::percent_decode;
 
 use super::check::{Incoming, Refused, Verified, any_match, bad_body, needed_base64};
 use super::conduct::AnswerFacts;
-use super::naming::Facts;
 use super::naming::Locator::{Body, Header};
+use super::naming::{Facts, StatedIdentity};
 use super::signing::{Hash, mac, same};
 use crate::base::id::sha256_hex;
 
@@ -104,7 +104,8 @@ fn form(body: &[u8]) -> Option<Form> {
         }
         let mut halves = pair.splitn(2, |byte| *byte == b'=');
         let mut half = || decoded(halves.next().unwrap_or_default());
-        let (name, value) = (half(), half());
+        let name = half();
+        let value = half();
         fields.entry(name).or_default().insert(value);
     }
     Some(fields)
@@ -131,7 +132,7 @@ fn flat(fields: &Form) -> Vec<u8> {
 /// The id and type of a request. A message has several statuses, so the status is part of a form's id. Forms without
 /// a status, such as those of conversations, and calls, which send one status several times, have a digest of all
 /// fields in their id.
-pub(super) fn identify(incoming: &Incoming<'_>) -> (Option<String>, Option<String>) {
+pub(super) fn identify(incoming: &Incoming<'_>) -> StatedIdentity {
     if matches!(incoming.body.trim_ascii_start().first(), Some(b'{' | b'[')) {
         return FACTS.identify(incoming);
     }
@@ -155,6 +156,5 @@ pub(super) fn identify(incoming: &Incoming<'_>) -> (Option<String>, Option<Strin
         (None, status) => field("CallSid")
             .map(|sid| format!("{sid}:{}:{}", status.as_deref().unwrap_or_default(), digest())),
     };
-    let id = signed.or(token);
-    (id, field("EventType").or(status))
+    StatedIdentity { event_id: signed.or(token), event_type: field("EventType").or(status) }
 }

@@ -432,7 +432,8 @@ mod tests {
         for cell in &odd {
             let error = with(|facts| row(cell).event(facts)).unwrap_err();
             let names = BTreeMap::from([(Field::NotBefore, "start".to_owned())]);
-            let (why, value) = (describe(&error, &names), cell.text().unwrap().unwrap());
+            let why = describe(&error, &names);
+            let value = cell.text().unwrap().unwrap();
             let expected = format!("not_before (here \"start\") is {value:?}, which is not a time");
             assert!(why.starts_with(&expected), "{why}");
             assert!(why.contains("whole seconds or milliseconds since 1970"), "{why}");

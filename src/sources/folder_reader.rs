@@ -226,7 +226,8 @@ impl Folder<'_> {
     /// Imports a file, or refuses it.
     fn import(&self, file: &ReadFile) -> Outcome<()> {
         let Self { shared, source, settings, .. } = self;
-        let (seq, name) = (source.seq, &file.name);
+        let seq = source.seq;
+        let name = &file.name;
         if let Some(before) = shared.store.read(|tx| tables::taken_file(tx, seq, name))? {
             if before.sha256 == file.sha256 {
                 return self.finish(file);
@@ -252,7 +253,8 @@ impl Folder<'_> {
                 return self.reject(file, &why);
             }
         }
-        let (cursor, count) = (source.new.cursor, u64::try_from(events.len()).unwrap_or(u64::MAX));
+        let cursor = source.new.cursor;
+        let count = u64::try_from(events.len()).unwrap_or(u64::MAX);
         let progress = Progress {
             from: cursor,
             to: cursor.saturating_add(1),
@@ -301,7 +303,8 @@ impl Folder<'_> {
         let rows = reading::rows(settings, &file.name, &file.contents.bytes)?;
         let received_at = shared.clock.wall();
         let mut positions = Vec::with_capacity(rows.len());
-        let (mut events, mut mistakes) = (Vec::with_capacity(rows.len()), Mistakes::default());
+        let mut events = Vec::with_capacity(rows.len());
+        let mut mistakes = Mistakes::default();
         for (n, row) in rows.into_iter().enumerate() {
             let facts = shared.context(source, row_key(hash, n), received_at);
             let key = settings.check_key(&row.draft);
@@ -365,7 +368,8 @@ impl Folder<'_> {
 fn other_content(before: &TakenFile, file: &ReadFile) -> String {
     let first = usize::try_from(before.size).ok().and_then(|size| file.contents.bytes.get(..size));
     if first.is_some_and(|first| digest(&SHA256, first).as_ref() == before.sha256) {
-        let (first, all) = (before.size, file.contents.size);
+        let first = before.size;
+        let all = file.contents.size;
         return format!(
             "its first {first} bytes were taken, and then a program appended to it: the other {} bytes were \
              not taken. Put them into a file of another name, and write files under a name like {}.tmp before \

@@ -164,7 +164,7 @@ fn check_path(path: &Path) -> Result<(), String> {
 
 words! {
     /// Whether a source is read. Stored in `sources.state`.
-    pub enum State as "SourceState" {
+    pub enum SourceState as "SourceState" {
         /// It is read.
         Active = "ACTIVE",
         /// A person has paused it: its rows or files wait.
@@ -197,7 +197,7 @@ pub struct Source {
     /// Its settings, and its current cursor.
     pub new: NewSource,
     /// Whether it is read.
-    pub state: State,
+    pub state: SourceState,
     /// What identified the table when it was last read ([`table_settings::Identity`]), as JSON.
     pub identity: Option<String>,
     /// Events read from it.
@@ -222,7 +222,7 @@ impl Source {
         let after = self.new.silent_after?;
         // A resume or a change restarts the wait.
         let since = self.last_event_at.map_or(self.updated_at, |at| at.max(self.updated_at));
-        (self.state == State::Active && now.since(since) >= after).then_some(since)
+        (self.state == SourceState::Active && now.since(since) >= after).then_some(since)
     }
 }
 

@@ -172,7 +172,8 @@ impl Relay {
             self.shared.marks.forget(self.seq);
             return Ok(Turn::Done);
         }
-        let (settings, new) = (self.shared.settings.get(), &source.new);
+        let settings = self.shared.settings.get();
+        let new = &source.new;
         if let Settings::Database(database) = &new.settings {
             let readers = self.readers.get_or_insert_default();
             return readers.database.turn(&self.shared, source, database);
@@ -203,7 +204,8 @@ impl Relay {
             if seen.as_ref().is_some_and(|seen| *seen != stamps(&files)) {
                 self.hot = 1;
             }
-            let (tenant, number) = (source.new.tenant.clone(), self.number);
+            let tenant = source.new.tenant.clone();
+            let number = self.number;
             let mark = Mark { tenant, files, seen, begun: number, done: number };
             self.shared.marks.done(self.seq, mark);
         }
@@ -251,8 +253,10 @@ impl Relay {
         if source.last_error.is_none() && self.raised.is_none() {
             return;
         }
-        let (seq, now) = (self.seq, self.shared.clock.wall());
-        let (tenant, subject) = (source.new.tenant.clone(), subject(source));
+        let seq = self.seq;
+        let now = self.shared.clock.wall();
+        let tenant = source.new.tenant.clone();
+        let subject = subject(source);
         let done = self.write(move |tx| {
             tables::clear_error(tx, seq)?;
             escalations::resolve(tx, &tenant, Class::SourceReplaced, &subject, now)?;
@@ -292,7 +296,9 @@ impl Relay {
             }
         };
         let new = raise.then(|| escalation(&self.shared, source, class, &error.why));
-        let (seq, why, at) = (self.seq, error.why.clone(), self.shared.clock.wall());
+        let seq = self.seq;
+        let why = error.why.clone();
+        let at = self.shared.clock.wall();
         let done = self.write(move |tx| {
             tables::set_error(tx, seq, &why, at)?;
             match &new {

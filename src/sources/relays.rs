@@ -48,7 +48,8 @@ impl Relaying {
             running: BTreeMap::new(),
             ending: Vec::new(),
         };
-        let (asked, rang) = (stop.clone(), bell.clone());
+        let asked = stop.clone();
+        let rang = bell.clone();
         let thread = spawner.spawn("sources", move || relays.run(&asked, &rang))?;
         Ok(Self { stop, bell, thread })
     }

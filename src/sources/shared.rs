@@ -175,7 +175,7 @@ impl Shared {
             let one = |ReadyRow { event, unusable }: &ReadyRow| match unusable {
                 None => admit_or_quarantine(tx, event, now),
                 Some((code, why)) => {
-                    Ok((outbox::insert_quarantined(tx, event, (code, why), now)?, true))
+                    Ok((outbox::insert_quarantined(tx, event, code, why, now)?, true))
                 }
             };
             rows.iter().map(one).collect::<Result<Vec<_>>>()

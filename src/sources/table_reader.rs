@@ -42,7 +42,8 @@ impl TableReader {
             self.settings = Some(settings.clone());
         }
         let Some(foreign) = &mut self.foreign else { return Ok(Turn::Done) };
-        let (version, cursor) = (foreign.data_version()?, source.new.cursor);
+        let version = foreign.data_version()?;
+        let cursor = source.new.cursor;
         let behind = |rows: u64| shared.statuses.set(source.seq, |status| status.lag = Some(rows));
         if self.read == Some((version, cursor)) {
             behind(0);
@@ -71,7 +72,8 @@ impl TableReader {
         let name = source.new.name.as_str();
         check_identity(known.as_ref(), cursor, &batch.table, name)
             .map_err(|why| SourceError { why, kind: Obstacle::Replaced })?;
-        let (highest, more) = (batch.table.highest, batch.more);
+        let highest = batch.table.highest;
+        let more = batch.more;
         let last = batch.rows.last().map_or(cursor, |(id, _)| *id);
         let left = if more { highest.saturating_sub(last).unsigned_abs() } else { 0 };
         let found = u64::try_from(batch.rows.len()).unwrap_or(u64::MAX);
@@ -141,7 +143,8 @@ fn read(
     limit: u32,
 ) -> std::result::Result<(Batch, Share), SourceError> {
     // Independent of the configured limit: a row's fingerprint must not change with a setting.
-    let (small, large) = (foreign::PAYLOAD_BYTES_SMALL, MAX_PAYLOAD_BYTES);
+    let small = foreign::PAYLOAD_BYTES_SMALL;
+    let large = MAX_PAYLOAD_BYTES;
     for most in [small, large] {
         let bytes = usize::try_from(most).unwrap_or(usize::MAX);
         let share =

@@ -14,7 +14,7 @@ use crate::model::audit::chain::{Hash, Head, Report, Verifier};
 use crate::model::audit::{AuditEvent, NewAuditEvent, Outcome};
 use crate::model::effect::EffectKind;
 use crate::store::claimed_effects;
-use crate::store::page::{Found, Newest, SeqRange, Span, cutoff, newest_first, row_from};
+use crate::store::page::{Newest, RowPage, SeqRange, Span, cutoff, newest_first, row_from};
 use crate::store::prelude::*;
 use crate::store::tx::first;
 use crate::store::{meta, pool};
@@ -119,7 +119,7 @@ const ANY_TABLE: &str =
 
 /// Which rows a list shows. `None` means any.
 #[derive(Clone, Debug, Default)]
-pub struct Filter {
+pub struct AuditEventFilter {
     /// The actor's id, display or type.
     pub actor: Option<String>,
     /// What was done: `subscription.pause`, or `subscription` for everything done to subscriptions.
@@ -170,7 +170,7 @@ pub fn append(tx: &WriteTx<'_>, event: &NewAuditEvent) -> Result<()> {
     meta::set_audit_head(tx, row.head())
 }
 
-/// The newest 1,000 events of an aggregate of a tenant in a file, and their deliveries, for [`Filter::resources`].
+/// The newest 1,000 events of an aggregate of a tenant in a file, and their deliveries, for [`AuditEventFilter::resources`].
 pub fn resources_of(
     tx: &ReadTx<'_>,
     of: &str,
@@ -181,9 +181,13 @@ pub fn resources_of(
 }
 
 /// A page of rows of this file, newest first.
-pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<AuditEvent>> {
+pub fn page(
+    tx: &ReadTx<'_>,
+    newest: Newest<'_>,
+    filter: &AuditEventFilter,
+) -> Result<RowPage<AuditEvent>> {
     let Newest { tenant, before, limit } = newest;
-    let Filter { actor, action, resource, correlation_id, .. } = filter;
+    let AuditEventFilter { actor, action, resource, correlation_id, .. } = filter;
     let mut range = SeqRange::new(tx, DONE_FROM, before, filter.done)?;
     let outcome = filter.outcome.map(Outcome::as_str);
     let mut more = params![tenant, actor, action, resource, outcome, correlation_id].to_vec();
@@ -214,7 +218,8 @@ pub fn by_seq(tx: &ReadTx<'_>, tenant: &str, seq: i64) -> Result<Option<AuditEve
 
 /// Verifies the newest `limit` rows of the chain in this file, each linked to the one before it.
 pub fn verify_newest(tx: &ReadTx<'_>, limit: u32) -> Result<Report> {
-    let (start, stored) = (start(tx)?, meta::audit_head(tx)?);
+    let start = start(tx)?;
+    let stored = meta::audit_head(tx)?;
     let before = stored.map_or(start.seq, |head| head.seq).saturating_sub(i64::from(limit));
     // Two more: the row before the first, and one that was added after the stored head.
     let after = before.max(start.seq).saturating_sub(1);
@@ -372,12 +377,14 @@ impl Trail {
     /// Verifies the chain, which must contain every head in `noted`.
     /// Fails if a file cannot be read. A broken chain is not an error; the report names it.
     pub fn verify(&self, noted: &[Head]) -> Result<Report> {
-        let (start, has_more) = (self.start(), self.files.len() > 1);
+        let start = self.start();
+        let has_more = self.files.len() > 1;
         let mut verifier = Verifier::new(start);
         for noted in noted {
             verifier.expect(*noted);
         }
-        let (before, mut is_explained) = (start.to_string(), start == Head::START);
+        let before = start.to_string();
+        let mut is_explained = start == Head::START;
         let head = self.walk(|path, event| {
             if has_more {
                 verifier.set_file(path);

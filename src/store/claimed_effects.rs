@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::model::effect::{AskedBy, EffectKind};
 use crate::store::column::{Count, Json, to_json, words};
-use crate::store::idempotency_keys::{self, Idempotency};
+use crate::store::idempotency_keys::{self, Idempotency, SealedAnswer};
 use crate::store::prelude::*;
 
 words! {
@@ -49,15 +49,6 @@ impl ClaimedEffect {
     pub fn term(&self, name: &str) -> &str {
         self.new.terms.get(name).and_then(Value::as_str).unwrap_or_default()
     }
-}
-
-/// The answer to the request of an effect.
-#[derive(Clone, Copy, Debug)]
-pub struct SealedAnswer<'a> {
-    /// The status.
-    pub status: u16,
-    /// The body, sealed under [`idempotency_keys::context`].
-    pub body: &'a [u8],
 }
 
 columns! {
@@ -125,10 +116,7 @@ pub fn finish(
     let Some(key) = &effect.new.key else { return Ok(()) };
     let tenant = &effect.new.tenant;
     match answer {
-        Some(SealedAnswer { status, body }) => {
-            let request = (key.key.as_str(), key.request_hash.as_slice());
-            idempotency_keys::keep(tx, tenant, request, (status, body), now)
-        }
+        Some(answer) => idempotency_keys::keep(tx, tenant, key, answer, now),
         None => idempotency_keys::release(tx, tenant, &key.key),
     }
 }

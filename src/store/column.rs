@@ -77,9 +77,9 @@ macro_rules! words {
 pub(crate) use words;
 
 words! {
-    credential::Kind;
-    credential::State;
-    delivery::State;
+    credential::CredentialKind;
+    credential::CredentialState;
+    delivery::DeliveryState;
     escalation::Class;
     event::Binding;
     event::Status;
@@ -90,7 +90,7 @@ words! {
     lane::Ordering;
     outcome::AttemptClass;
     subscription::CallMethod;
-    subscription::State;
+    subscription::SubscriptionState;
     token::Role;
     webhook_event::Status;
     Name: |text| Self::parse(text).ok(), name_text;
@@ -141,7 +141,7 @@ impl<T: serde::de::DeserializeOwned> FromSql for Json<T> {
     }
 }
 
-impl FromSql for format::Filter {
+impl FromSql for format::PayloadFilter {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
         parsed(value, |text| Self::read(text).ok())
     }

@@ -5,7 +5,7 @@
 //! ([`crate::store::consuming`]).
 
 use crate::base::id::Draw;
-use crate::model::delivery::{Attempt, State};
+use crate::model::delivery::{Attempt, DeliveryState};
 use crate::model::failure::{Next, Settlement};
 use crate::model::lease::{LeaseFacts, LeaseOutcome};
 use crate::model::outcome::AttemptClass;
@@ -65,11 +65,14 @@ pub fn settle(
 /// Whether this confirmation was the last thing that happened to the delivery.
 pub fn is_repeated(tx: &ReadTx<'_>, held: &Held, outcome: &LeaseOutcome) -> Result<bool> {
     let class = match outcome {
-        LeaseOutcome::Done => return Ok(held.state == State::Completed),
+        LeaseOutcome::Done => return Ok(held.state == DeliveryState::Completed),
         LeaseOutcome::Failed { .. } | LeaseOutcome::Away { .. } => AttemptClass::Transient,
         LeaseOutcome::Refused { .. } => AttemptClass::Validation,
     };
-    let stands = matches!(held.state, State::Pending | State::DeadLetter | State::Parked);
+    let stands = matches!(
+        held.state,
+        DeliveryState::Pending | DeliveryState::DeadLetter | DeliveryState::Parked
+    );
     let is_same = |last: Attempt| {
         let is_confirmation = last.url.is_empty() && last.class == class;
         is_confirmation && last.failed_reason.as_deref() == outcome.failed_reason()

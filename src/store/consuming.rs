@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::base::id::{self, Draw};
 use crate::guard::Savepoint;
-use crate::model::delivery::{Attempt, Jitter, Schedule, State};
+use crate::model::delivery::{Attempt, DeliveryState, Jitter, Schedule};
 use crate::model::event::Tried;
 use crate::model::failure::{NewHold, Next, Settlement, Verdict};
 use crate::model::hold::{Hold, HoldReason, gate};
@@ -83,9 +83,9 @@ pub struct Consumer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReportResult {
     /// The report is stored. Holds the delivery's new state, and the end of its lease.
-    Stored(State, Option<Timestamp>),
+    Stored(DeliveryState, Option<Timestamp>),
     /// The consumer has already sent this report.
-    Again(State),
+    Again(DeliveryState),
     /// The consumer does not have the delivery. Holds the reason as text.
     Refused(String),
     /// The subscription has no such delivery.
@@ -162,8 +162,8 @@ pub fn settle(
         let own = held.owner.as_deref() == Some(lease);
         match (held.state, outcome) {
             // Pending: the lease has expired, and no other consumer has taken the delivery.
-            (State::Leased, _) | (State::Pending, LeaseOutcome::Done) if own => {}
-            (State::Completed, LeaseOutcome::Done) if own => {
+            (DeliveryState::Leased, _) | (DeliveryState::Pending, LeaseOutcome::Done) if own => {}
+            (DeliveryState::Completed, LeaseOutcome::Done) if own => {
                 return Ok(ReportResult::Again(held.state).into());
             }
             _ => return Ok(ReportResult::Refused(why_not(&held, own)).into()),
@@ -194,21 +194,21 @@ pub fn extend(
         };
         let own = held.owner.as_deref() == Some(lease);
         let extended = match held.state {
-            State::Leased if own => {
+            DeliveryState::Leased if own => {
                 leases::extend(tx, delivery, until, lease, Millis(until.since(now)))
                     .map(|()| true)?
             }
             // In a lane, an earlier delivery may have become the head; then this one cannot be leased.
-            State::Pending if own => leases::renew(tx, delivery, (now, until), lease)?,
+            DeliveryState::Pending if own => leases::renew(tx, delivery, (now, until), lease)?,
             _ => false,
         };
         if !extended {
             return Ok(ReportResult::Refused(why_not(&held, own)).into());
         }
-        if held.state == State::Pending {
+        if held.state == DeliveryState::Pending {
             refresh(tx, held.origin, Tried::default(), now)?;
         }
-        Ok(ReportResult::Stored(State::Leased, Some(until)).into())
+        Ok(ReportResult::Stored(DeliveryState::Leased, Some(until)).into())
     });
     Ok(extended?.result)
 }
@@ -332,7 +332,7 @@ pub(super) fn judged(
             span,
             ..Attempt::default()
         }),
-        code: if held.state == State::Waiting { UNCONFIRMED } else { CODE }.to_owned(),
+        code: if held.state == DeliveryState::Waiting { UNCONFIRMED } else { CODE }.to_owned(),
         is_alone: false,
         next,
         now: *now,
@@ -348,7 +348,7 @@ pub(super) fn store(
     keep: bool,
 ) -> Result<()> {
     let Settlement { delivery, subscription, attempt, next, now, .. } = settlement;
-    let is_confirmation = held.state == State::Waiting;
+    let is_confirmation = held.state == DeliveryState::Waiting;
     // The attempt that a target now says is done was stored when the target accepted it.
     let is_attempt = !(is_confirmation && attempt.class.is_success());
     if is_attempt {
@@ -365,10 +365,10 @@ pub(super) fn store(
         }
         // A consumer's report is its confirmation.
         Next::Complete | Next::Confirm(_) => {
-            leases::finish(tx, settlement, (State::Completed, None), is_attempt)?;
+            leases::finish(tx, settlement, (DeliveryState::Completed, None), is_attempt)?;
         }
         Next::GiveUp(reason) => {
-            leases::finish(tx, settlement, (State::DeadLetter, Some(reason)), true)?;
+            leases::finish(tx, settlement, (DeliveryState::DeadLetter, Some(reason)), true)?;
             lanes::given_up(tx, *delivery, *subscription)?;
         }
     }
@@ -403,12 +403,12 @@ pub(super) fn store(
     note_attempt(tx, *subscription, (attempt.class, true), attempt.finished_at)
 }
 
-fn state_after(next: &Next) -> State {
+fn state_after(next: &Next) -> DeliveryState {
     match next {
-        Next::Complete | Next::Confirm(_) => State::Completed,
-        Next::Retry(_) => State::Pending,
-        Next::GiveUp(_) => State::DeadLetter,
-        Next::Park(_) => State::Parked,
+        Next::Complete | Next::Confirm(_) => DeliveryState::Completed,
+        Next::Retry(_) => DeliveryState::Pending,
+        Next::GiveUp(_) => DeliveryState::DeadLetter,
+        Next::Park(_) => DeliveryState::Parked,
     }
 }
 
@@ -416,14 +416,18 @@ fn state_after(next: &Next) -> State {
 fn why_not(held: &Held, own: bool) -> String {
     let Held { delivery, state, .. } = held;
     match state {
-        State::Leased => format!("another consumer has {delivery} now"),
-        State::Pending if own => {
+        DeliveryState::Leased => format!("another consumer has {delivery} now"),
+        DeliveryState::Pending if own => {
             format!("the lease of {delivery} is over; it waits for the next consumer")
         }
-        State::Pending => format!("{delivery} was handed back or taken back, and waits again"),
-        State::Completed if own => format!("{delivery} was completed under this lease before"),
-        State::Completed => format!("{delivery} was completed under another lease"),
-        State::InDoubt => {
+        DeliveryState::Pending => {
+            format!("{delivery} was handed back or taken back, and waits again")
+        }
+        DeliveryState::Completed if own => {
+            format!("{delivery} was completed under this lease before")
+        }
+        DeliveryState::Completed => format!("{delivery} was completed under another lease"),
+        DeliveryState::InDoubt => {
             format!("{delivery} is in doubt since the database was restored: see oncebox in-doubt")
         }
         other => match &held.reason {

@@ -134,7 +134,8 @@ impl WriteContention {
         }
         // Earlier commits do not count as use of this gap.
         let _noted = self.is_changed(conn, done);
-        let (mut now, mut used_at) = (began, None);
+        let mut now = began;
+        let mut used_at = None;
         while now.saturating_sub(began) < GAP {
             std::thread::sleep(GAP_CHECK);
             now = done.now();
@@ -227,7 +228,8 @@ mod tests {
 
     /// Whether a writer that holds the lock for `held` ms and then frees it for `free` ms must ever yield.
     fn is_ever_due(held: u32, free: u32) -> bool {
-        let (mut contention, mut now) = (WriteContention::new(None), Duration::ZERO);
+        let mut contention = WriteContention::new(None);
+        let mut now = Duration::ZERO;
         (0..1000).any(|_| {
             now += free * MS;
             contention.held =
@@ -267,7 +269,8 @@ mod tests {
     fn a_lock_that_is_held_too_long_is_busy_and_sooner_while_locked_out() {
         let (_directory, [ours, other]) = database();
         other.execute_batch("BEGIN IMMEDIATE").unwrap();
-        let (mut contention, done) = (WriteContention::new(None), WorkDone::default());
+        let mut contention = WriteContention::new(None);
+        let done = WorkDone::default();
         let mut waited = || {
             let asked = done.now();
             assert!(matches!(contention.begin(&ours, &done), Err(Error::Busy)));

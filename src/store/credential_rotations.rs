@@ -4,9 +4,9 @@
 use crate::base::id;
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
-use crate::model::credential::{Purpose, State};
+use crate::model::credential::{CredentialState, Purpose};
 use crate::model::escalation::{Class, NewEscalation};
-use crate::model::operational::{Kind, OfCredential};
+use crate::model::operational::{OfCredential, OperationalKind};
 use crate::store::credentials::{self, Credential, Owner};
 use crate::store::prelude::*;
 use crate::store::{audit_events, escalations, operational, settlement};
@@ -141,7 +141,8 @@ pub fn end_told(tx: &WriteTx<'_>, limit: u32, now: Timestamp) -> Result<()> {
 /// Tells a person that a receiver has to learn a secret that was made by the clock.
 pub fn tell(tx: &WriteTx<'_>, next: &Credential, now: Timestamp) -> Result<()> {
     let until = next.verify_until.unwrap_or(now);
-    let (owner, id) = (owner(next), &next.id);
+    let owner = owner(next);
+    let id = &next.id;
     let detail = match next.settings.public_key() {
         Some(key) => format!(
             "{owner} has a new key pair; its receiver needs the public key until {until}: {key}"
@@ -150,7 +151,7 @@ pub fn tell(tx: &WriteTx<'_>, next: &Credential, now: Timestamp) -> Result<()> {
             "{owner} has a new signing secret; its receiver needs it until {until}: oncebox credential reveal {id}"
         ),
     };
-    raise(tx, (Class::CredentialNew, id), subject(next), (&next.tenant, detail, now))
+    raise(tx, Class::CredentialNew, next, next, detail, now)
 }
 
 /// Puts a verified credential into the place of the active one of its purpose. A signing credential stays valid beside
@@ -158,7 +159,7 @@ pub fn tell(tx: &WriteTx<'_>, next: &Credential, now: Timestamp) -> Result<()> {
 pub fn promote(tx: &WriteTx<'_>, next: &Credential, now: Timestamp) -> Result<()> {
     let overlap = next.verify_until.filter(|until| next.purpose() == Purpose::Sign && *until > now);
     let is_active =
-        |one: &&Credential| one.state == State::Active && one.purpose() == next.purpose();
+        |one: &&Credential| one.state == CredentialState::Active && one.purpose() == next.purpose();
     // The plan may have been changed since the rotation began.
     let plan = credentials::in_force(tx, next.owner)?
         .iter()
@@ -183,7 +184,10 @@ pub fn take_over(
     now: Timestamp,
 ) -> Result<()> {
     for old in credentials::in_force(tx, next.owner)? {
-        if old.state != State::Active || old.purpose() != next.purpose() || old.id == next.id {
+        if old.state != CredentialState::Active
+            || old.purpose() != next.purpose()
+            || old.id == next.id
+        {
             continue;
         }
         match overlap {
@@ -200,17 +204,22 @@ pub fn take_over(
 pub fn rotated(tx: &WriteTx<'_>, next: &Credential, now: Timestamp) -> Result<()> {
     let changes = Changes::none().and("version", next.version);
     audit(tx, next, "credential.promote", changes, now)?;
-    operational::credential(tx, (Kind::CredentialRotated, &next.tenant), &event(next, None, now))
+    operational::credential(
+        tx,
+        (OperationalKind::CredentialRotated, &next.tenant),
+        &event(next, None, now),
+    )
 }
 
 /// A rotation has failed: what was to come is revoked, what is active stays, and a person is told.
 pub fn fail(tx: &WriteTx<'_>, failed: &Credential, why: &str, now: Timestamp) -> Result<()> {
     let mut about = failed.clone();
-    if failed.state == State::Next {
+    if failed.state == CredentialState::Next {
         tried(tx, &failed.id, now, why)?;
         credentials::revoke(tx, failed.owner, &failed.id)?;
-        let active =
-            |one: &Credential| one.state == State::Active && one.purpose() == failed.purpose();
+        let active = |one: &Credential| {
+            one.state == CredentialState::Active && one.purpose() == failed.purpose()
+        };
         about = credentials::in_force(tx, failed.owner)?.into_iter().find(active).unwrap_or(about);
     }
     let changes = Changes::none().and("reason", why);
@@ -220,20 +229,23 @@ pub fn fail(tx: &WriteTx<'_>, failed: &Credential, why: &str, now: Timestamp) ->
         failed.kind().as_str(),
         owner(failed)
     );
-    let told = (failed.tenant.as_str(), detail, now);
-    raise(tx, (Class::CredentialRotation, &failed.id), subject(&about), told)?;
-    let kind = Kind::CredentialRotationFailed;
+    raise(tx, Class::CredentialRotation, failed, &about, detail, now)?;
+    let kind = OperationalKind::CredentialRotationFailed;
     operational::credential(tx, (kind, &failed.tenant), &event(failed, Some(why), now))
 }
 
+/// Raises the escalation of a class that `cause` has, about the credential `about`.
 fn raise(
     tx: &WriteTx<'_>,
-    (class, of): (Class, &str),
-    subject: String,
-    (tenant, detail, now): (&str, String, Timestamp),
+    class: Class,
+    cause: &Credential,
+    about: &Credential,
+    detail: String,
+    now: Timestamp,
 ) -> Result<()> {
-    let id = id::uuid7_of(now, &[class.as_str(), of]);
-    let new = NewEscalation { id, tenant: tenant.to_owned(), class, subject, detail };
+    let id = id::uuid7_of(now, &[class.as_str(), &cause.id]);
+    let tenant = cause.tenant.clone();
+    let new = NewEscalation { id, tenant, class, subject: subject(about), detail };
     escalations::raise(tx, &new, now).map(drop)
 }
 

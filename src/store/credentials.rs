@@ -1,7 +1,7 @@
 //! Table `credentials`: sealed secrets and their versions. What is sealed is never opened here.
 
 use crate::base::clock::millis;
-use crate::model::credential::{Kind, Purpose, RotationPlan, Settings, State};
+use crate::model::credential::{CredentialKind, CredentialState, Purpose, RotationPlan, Settings};
 use crate::store::column::{Millis, word};
 use crate::store::prelude::*;
 
@@ -28,7 +28,7 @@ pub struct NewCredential {
     /// Its kind, and what of it is no secret.
     pub settings: Settings,
     /// `next` or `active`.
-    pub state: State,
+    pub state: CredentialState,
     /// The sealed secret.
     pub sealed: Vec<u8>,
     /// The key that sealed it.
@@ -63,7 +63,7 @@ pub struct Credential {
     /// Its number among its owner's, from 1.
     pub version: i64,
     /// Where it stands.
-    pub state: State,
+    pub state: CredentialState,
     /// The sealed secret.
     pub sealed: Vec<u8>,
     /// When it was stored.
@@ -86,7 +86,7 @@ pub struct Credential {
 
 impl Credential {
     /// Its kind.
-    pub const fn kind(&self) -> Kind {
+    pub const fn kind(&self) -> CredentialKind {
         self.settings.kind()
     }
 
@@ -274,24 +274,24 @@ pub fn in_force(tx: &ReadTx<'_>, owner: Owner) -> Result<Vec<Credential>> {
 
 /// Which credentials a list has.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Filter<'a> {
+pub struct CredentialFilter<'a> {
     /// Of the provider of that name.
     pub provider: Option<&'a str>,
     /// Of the subscription of that name or id.
     pub subscription: Option<&'a str>,
     /// In that state; absent: in force.
-    pub state: Option<State>,
+    pub state: Option<CredentialState>,
 }
 
 /// A tenant's credentials by number, after `after`.
 pub fn page(
     tx: &ReadTx<'_>,
     tenant: &str,
-    Filter { provider, subscription, state }: Filter<'_>,
+    CredentialFilter { provider, subscription, state }: CredentialFilter<'_>,
     after: i64,
     limit: u32,
 ) -> Result<Vec<Credential>> {
-    let params = (tenant, after, provider, subscription, state.map(State::as_str), limit);
+    let params = (tenant, after, provider, subscription, state.map(CredentialState::as_str), limit);
     tx.rows(PAGE, params, credential)
 }
 
@@ -299,11 +299,14 @@ pub fn page(
 pub fn give_up(
     tx: &WriteTx<'_>,
     id: &str,
-    (sealed, key_id): (&[u8], &str),
+    sealed: &[u8],
+    key_id: &str,
 ) -> Result<Option<Credential>> {
     let found = tx.first(LIVE_BY_ID, [id], credential)?;
     reseal(tx, id, sealed, key_id)?;
-    let Some(found) = found.filter(|found| found.state != State::Revoked) else { return Ok(None) };
+    let Some(found) = found.filter(|found| found.state != CredentialState::Revoked) else {
+        return Ok(None);
+    };
     revoke(tx, found.owner, id)?;
     Ok(Some(found))
 }
@@ -314,6 +317,6 @@ fn owner(provider: Option<i64>, subscription: Option<SubscriptionSeq>) -> Owner 
     provider.map_or_else(|| Owner::Subscription(subscription.unwrap_or(none)), Owner::Provider)
 }
 
-fn read_settings(kind: Kind, settings: String) -> Result<Settings> {
+fn read_settings(kind: CredentialKind, settings: String) -> Result<Settings> {
     word("credentials.settings", &settings, |text| Settings::read(kind, text))
 }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::base::clock::millis;
-use crate::model::delivery::{OutgoingOrder, OutgoingRequest, State};
+use crate::model::delivery::{DeliveryState, OutgoingOrder, OutgoingRequest};
 use crate::model::event::DeliveryCounts;
 use crate::model::failure::Settlement;
 use crate::model::lane::Places;
@@ -315,7 +315,7 @@ changes! {
     /// Reopens a finished delivery, if its state and run are still those given.
     // The dispatcher ignores deleted subscriptions, so a reopened delivery of one would never be sent. It clears the lease,
     // because a late report from the earlier run must not change the new one.
-    pub(super) fn replay(delivery: DeliverySeq, state: State, run_no: u32, now: Timestamp) of "the delivery" = "
+    pub(super) fn replay(delivery: DeliverySeq, state: DeliveryState, run_no: u32, now: Timestamp) of "the delivery" = "
     UPDATE deliveries
        SET state = 'pending', due_at = ?4, delay_ms = 0, finished_at = NULL, reason = NULL,
            counted_failures = 0, run_no = run_no + 1, head = lane IS NULL, lease_owner = NULL
@@ -353,7 +353,7 @@ pub(crate) fn route(
         Origin::WebhookEvent(seq) => (None, Some(seq)),
     };
     let Route { due_at: first_at, order_at, order, in_doubt, epoch, now } = route;
-    let state = if in_doubt { State::InDoubt } else { State::Pending };
+    let state = if in_doubt { DeliveryState::InDoubt } else { DeliveryState::Pending };
     let (state, due_at) = (state.as_str(), (!in_doubt).then_some(first_at));
     let mut insert = tx.prepare(INSERT)?;
     let mut made = Vec::with_capacity(matching.len());
@@ -538,8 +538,8 @@ fn outgoing_request(
 }
 
 /// The columns of a delivery that decide how it may change.
-pub(super) struct DeliveryState {
-    pub(super) state: State,
+pub(super) struct DeliveryRow {
+    pub(super) state: DeliveryState,
     pub(super) run_no: u32,
     pub(super) attempt_count: u32,
     pub(super) counted_failures: u32,
@@ -554,7 +554,7 @@ pub(super) struct DeliveryState {
 }
 
 columns! {
-    fn read_state() -> DeliveryState = "deliveries" [
+    fn read_state() -> DeliveryRow = "deliveries" [
         state, run_no, attempt_count, counted_failures, outbox_seq, webhook_seq, subscription_seq, due_at, lane, head,
         "lane IS NOT NULL AND EXISTS (
                SELECT 1
@@ -570,7 +570,7 @@ columns! {
     pub(super) const STATE = "WHERE seq = ?1";
 }
 
-impl DeliveryState {
+impl DeliveryRow {
     /// Elects the head of its lane, if it is in one.
     pub(super) fn elect_head(&self, tx: &WriteTx<'_>, now: Timestamp) -> Result<()> {
         self.lane.map_or(Ok(()), |lane| lanes::elect_head(tx, lane, now))
@@ -578,7 +578,7 @@ impl DeliveryState {
 }
 
 /// The current state of a delivery.
-pub(super) fn state(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<DeliveryState> {
+pub(super) fn state(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<DeliveryRow> {
     tx.first(STATE, [delivery], read_state)?.ok_or(Error::Changed("the delivery"))
 }
 
@@ -612,7 +612,7 @@ pub(super) fn reschedule(
 pub(super) fn finish(
     tx: &WriteTx<'_>,
     settlement: &Settlement,
-    state: State,
+    state: DeliveryState,
     reason: Option<&str>,
 ) -> Result<()> {
     let Settlement { delivery, run_no, attempt, now, .. } = settlement;

@@ -2,12 +2,12 @@
 
 use rusqlite::params;
 
-use crate::model::delivery::{Delivery, QueuePlace, State};
+use crate::model::delivery::{Delivery, DeliveryState, QueuePlace};
 use crate::model::outcome::AttemptClass;
 use crate::store::column::Json;
 use crate::store::outbox_lists::{TRACED, TRACED_WEBHOOKS, traced};
 use crate::store::page::{
-    Found, Newest, SeqRange, Span, cutoff, newest_first, newest_seq, row_from,
+    Newest, RowPage, SeqRange, Span, cutoff, newest_first, newest_seq, row_from,
 };
 use crate::store::prelude::*;
 
@@ -132,9 +132,9 @@ pub(super) const OF_WEBHOOK_EVENT: &str = of_event!("webhook_events", "webhook_s
 
 /// Which deliveries a list shows. `None` means any.
 #[derive(Clone, Debug, Default)]
-pub struct Filter {
+pub struct DeliveryFilter {
     /// Their state.
-    pub state: Option<State>,
+    pub state: Option<DeliveryState>,
     /// Their subscription, by name or UUID.
     pub subscription: Option<String>,
     /// The UUID of the event or webhook event they carry.
@@ -156,17 +156,31 @@ pub struct Filter {
 }
 
 /// A page of deliveries, newest first.
-pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<Delivery>> {
+pub fn page(
+    tx: &ReadTx<'_>,
+    newest: Newest<'_>,
+    filter: &DeliveryFilter,
+) -> Result<RowPage<Delivery>> {
     let Newest { tenant, before, limit } = newest;
-    let Filter { state, subscription, event_id, trace_id, class, code, postponed, queue, .. } =
-        filter;
+    let DeliveryFilter {
+        state,
+        subscription,
+        event_id,
+        trace_id,
+        class,
+        code,
+        postponed,
+        queue,
+        ..
+    } = filter;
     let queue = queue.map(QueuePlace::as_str);
     let seen = filter.in_flight.as_ref().map(Json);
     let mut range = SeqRange::new(tx, MADE_FROM, before, filter.made)?;
     let seqs = if let Some(trace) = trace_id {
         let events = traced(tx, TRACED, tenant, trace)?;
         let webhook_events = traced(tx, TRACED_WEBHOOKS, tenant, trace)?;
-        let (events, hooks) = (Json(&events), Json(&webhook_events));
+        let events = Json(&events);
+        let hooks = Json(&webhook_events);
         let more = params![
             tenant,
             subscription,
@@ -192,15 +206,17 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
     } else {
         let indexed =
             match state.filter(|_| postponed.is_none() && seen.is_none() && queue.is_none()) {
-                Some(State::DeadLetter) => Some((CUTOFF_OF_DEAD, PAGE_OF_DEAD)),
-                Some(State::InDoubt) if class.is_none() => Some((CUTOFF_IN_DOUBT, PAGE_IN_DOUBT)),
+                Some(DeliveryState::DeadLetter) => Some((CUTOFF_OF_DEAD, PAGE_OF_DEAD)),
+                Some(DeliveryState::InDoubt) if class.is_none() => {
+                    Some((CUTOFF_IN_DOUBT, PAGE_IN_DOUBT))
+                }
                 _ => None,
             };
         if let Some((cutoff, page)) = indexed {
             if subscription.is_some() || class.is_some() || code.is_some() {
                 range.limit_rows(tx, cutoff, params![tenant])?;
             }
-            if *state == Some(State::DeadLetter) {
+            if *state == Some(DeliveryState::DeadLetter) {
                 range.seqs(tx, page, limit, params![tenant, subscription, class, code])?
             } else {
                 range.seqs(tx, page, limit, params![tenant, subscription, code])?

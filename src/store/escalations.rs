@@ -117,7 +117,8 @@ pub fn resolve(
     let key = (tenant, class.as_str(), subject, now);
     let found: Option<(String, String, Option<Timestamp>)> = tx.first(RESOLVE, key, tuple)?;
     let Some((id, detail, reopened_at)) = found else { return Ok(()) };
-    let (tenant, subject) = (tenant.to_owned(), subject.to_owned());
+    let tenant = tenant.to_owned();
+    let subject = subject.to_owned();
     let over = NewEscalation { id, tenant, class, subject, detail };
     operational::resolved(tx, &over, reopened_at, now)
 }

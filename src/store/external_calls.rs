@@ -137,7 +137,8 @@ pub(super) fn begin(
 ) -> Result<()> {
     let NewCall { subscription, entity, entity_key, delivery, body_hash, sent, .. } = call;
     let by = made.map(|made| made.delivery);
-    let (order_at, hash) = (made.map(|m| m.order_at), made.and_then(|m| m.body_hash.as_ref()));
+    let order_at = made.map(|m| m.order_at);
+    let hash = made.and_then(|m| m.body_hash.as_ref());
     insert!(tx, "external_calls" {
         subscription_seq: subscription, entity, entity_key, delivery_seq: delivery, body_hash, state: "PROCESSING",
         made_seq: by, made_order_at: order_at, made_hash: hash, created_at: at, updated_at: at,
@@ -155,8 +156,10 @@ pub(super) fn begin(
 /// target may have accepted it.
 pub(super) fn end(
     tx: &WriteTx<'_>,
-    (subscription, delivery): (SubscriptionSeq, DeliverySeq),
-    (state, is_unknown): (CallState, bool),
+    subscription: SubscriptionSeq,
+    delivery: DeliverySeq,
+    state: CallState,
+    is_unknown: bool,
     at: Timestamp,
 ) -> Result<()> {
     tx.execute(END, (subscription, delivery, state.as_str(), at, is_unknown)).map(drop)

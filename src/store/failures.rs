@@ -68,7 +68,8 @@ queries! {
 pub(super) fn note(
     tx: &WriteTx<'_>,
     delivery: DeliverySeq,
-    (class, code): (AttemptClass, &str),
+    class: AttemptClass,
+    code: &str,
     at: Timestamp,
     is_alone: bool,
 ) -> Result<(i64, bool)> {

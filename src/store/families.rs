@@ -94,9 +94,10 @@ pub(super) fn parent_of(
     if parent_id.is_none() && parent_key.is_none() {
         return Ok(Ok(None));
     }
-    let name = (parent_id.as_deref(), parent_key.as_deref());
-    Ok(match find(tx, (&new.tenant, &new.source_system), name)? {
-        Ok(parent) => check(tx, parent, (&new.tenant, None))?.map(|()| Some(parent)),
+    let id = parent_id.as_deref();
+    let key = parent_key.as_deref();
+    Ok(match find(tx, &new.tenant, &new.source_system, id, key)? {
+        Ok(parent) => check(tx, parent, &new.tenant, None)?.map(|()| Some(parent)),
         Err(defect) => Err(defect),
     })
 }
@@ -104,8 +105,10 @@ pub(super) fn parent_of(
 /// The number of the event with an id, or else with a key in a source system. The inner error says that there is none.
 pub fn find(
     tx: &ReadTx<'_>,
-    (tenant, source): (&str, &str),
-    (id, key): (Option<&str>, Option<&str>),
+    tenant: &str,
+    source: &str,
+    id: Option<&str>,
+    key: Option<&str>,
 ) -> Result<std::result::Result<i64, Defect>> {
     let (found, reason) = match (id, key.unwrap_or_default()) {
         (Some(id), _) => {
@@ -129,7 +132,8 @@ pub fn find(
 pub(super) fn check(
     tx: &ReadTx<'_>,
     parent: i64,
-    (tenant, own): (&str, Option<i64>),
+    tenant: &str,
+    own: Option<i64>,
 ) -> Result<std::result::Result<(), Defect>> {
     let chain = tx.rows(CHAIN, (parent, MAX_DEPTH + 1), |row| {
         let of_tenant =
@@ -172,7 +176,8 @@ pub(super) fn changed(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> 
 /// Derives the status of an event with hard children again, then that of its parent if it changed, and so on.
 /// `has_changed`: it has changed already.
 pub(super) fn refresh(tx: &WriteTx<'_>, seq: i64, has_changed: bool, now: Timestamp) -> Result<()> {
-    let (mut next, mut has_changed) = (Some(seq), has_changed);
+    let mut next = Some(seq);
+    let mut has_changed = has_changed;
     for _ in 0..MAX_CLIMB {
         let Some(seq) = next else { break };
         let kin = tx.first(KIN, [seq], |row| {
@@ -194,7 +199,8 @@ fn follow(tx: &WriteTx<'_>, seq: i64, before: Status, now: Timestamp) -> Result<
     let alone = derive(deliveries::counts(tx, Origin::Outbox(seq))?);
     let (children, dead) = tx.prepare(CHILDREN)?.query_row([seq], |row| {
         let dead: Option<String> = row.get(2)?;
-        let (any_open, any_completed) = (row.get(0)?, row.get(1)?);
+        let any_open = row.get(0)?;
+        let any_completed = row.get(1)?;
         Ok((HardChildren { any_open, any_dead: dead.is_some(), any_completed }, dead))
     })?;
     let status = with_children(alone, children);

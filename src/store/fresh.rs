@@ -18,10 +18,10 @@ const OTHER_BYTES: usize = 1024;
 
 /// The requests, by the number of their delivery.
 #[derive(Debug, Default)]
-pub struct Fresh(Mutex<Kept>);
+pub struct Fresh(Mutex<RequestsByDelivery>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct RequestsByDelivery {
     requests: BTreeMap<i64, OutgoingRequest>,
     bytes: usize,
 }
@@ -43,7 +43,7 @@ impl Fresh {
 
     /// Another program has committed; what it has changed is not known.
     pub(super) fn clear(&self) {
-        *self.0.lock() = Kept::default();
+        *self.0.lock() = RequestsByDelivery::default();
     }
 
     /// The transaction has made a delivery that needs no order. If it is rolled back, nobody asks for the request: its

@@ -63,7 +63,8 @@ pub struct Counted {
 pub fn add(tx: &WriteTx<'_>, counted: &[Counted]) -> Result<()> {
     tx.mark_unseen();
     for Counted { of, hour, counts } in counted {
-        let ((kind, seq), day) = (of.key(), hour.div_euclid(24));
+        let (kind, seq) = of.key();
+        let day = hour.div_euclid(24);
         let bytes: Option<Vec<u8>> = tx.find(READ, (day, kind, seq))?;
         let mut stored = Day::of(&bytes.unwrap_or_default());
         let number = u8::try_from(hour.rem_euclid(24)).unwrap_or(0);

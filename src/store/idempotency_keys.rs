@@ -67,6 +67,15 @@ pub struct Idempotency {
     pub request_hash: Vec<u8>,
 }
 
+/// The answer to a request with a key, sealed.
+#[derive(Clone, Copy, Debug)]
+pub struct SealedAnswer<'a> {
+    /// The status.
+    pub status: u16,
+    /// The body, sealed under [`context`].
+    pub body: &'a [u8],
+}
+
 /// Whether a key was used before, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
@@ -234,20 +243,21 @@ pub fn seen(
 pub fn keep(
     tx: &WriteTx<'_>,
     tenant: &str,
-    request: (&str, &[u8]),
-    answer: (u16, &[u8]),
+    request: &Idempotency,
+    answer: SealedAnswer<'_>,
     now: Timestamp,
 ) -> Result<()> {
-    let ((key, request_hash), (status, body)) = (request, answer);
+    let Idempotency { key, request_hash } = request;
     begin(tx, tenant, key, request_hash, now)?;
-    finish_change(tx, tenant, key, status, body)
+    finish_change(tx, tenant, key, answer.status, answer.body)
 }
 
 /// Stores `hash` under a key for the time `kept`, unless the key exists; returns whether the stored hash is `hash`.
 /// Callers use keys with a comma, which the API refuses, so these never collide with clients' keys.
 pub fn remember(
     tx: &WriteTx<'_>,
-    (tenant, key): (&str, &str),
+    tenant: &str,
+    key: &str,
     hash: &[u8],
     now: Timestamp,
     kept: Duration,

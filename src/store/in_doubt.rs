@@ -45,7 +45,7 @@ pub(super) const COUNT: &str = in_doubt!("count(*)", "");
 
 /// A filter for deliveries in doubt. `None` means any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Filter {
+pub struct InDoubtFilter {
     /// Their subscription, by name or UUID.
     pub subscription: Option<String>,
     /// The exact type of their event.
@@ -79,17 +79,17 @@ changes! {
 pub fn in_doubt(
     tx: &ReadTx<'_>,
     tenant: &str,
-    filter: &Filter,
+    filter: &InDoubtFilter,
     limit: u32,
 ) -> Result<Vec<DeliverySeq>> {
-    let Filter { subscription, event_type, since, until } = filter;
+    let InDoubtFilter { subscription, event_type, since, until } = filter;
     let params = (tenant, subscription, event_type, since, until, limit);
     tx.list(IN_DOUBT, params)
 }
 
 /// How many deliveries are in doubt.
-pub fn count(tx: &ReadTx<'_>, tenant: &str, filter: &Filter) -> Result<u64> {
-    let Filter { subscription, event_type, since, until } = filter;
+pub fn count(tx: &ReadTx<'_>, tenant: &str, filter: &InDoubtFilter) -> Result<u64> {
+    let InDoubtFilter { subscription, event_type, since, until } = filter;
     let params = (tenant, subscription, event_type, since, until);
     tx.count(COUNT, params)
 }

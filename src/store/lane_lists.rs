@@ -72,14 +72,18 @@ queries! {
 pub fn fronts(
     tx: &ReadTx<'_>,
     is_blocked: bool,
-    (tenant, subscription): (&str, Option<&str>),
-    (after, limit): (i64, usize),
+    tenant: &str,
+    subscription: Option<&str>,
+    after: i64,
+    limit: usize,
 ) -> Result<(Vec<Front>, Option<i64>)> {
     let mut statement = tx.prepare(if is_blocked { WITHOUT_HEAD } else { WITH_HEAD })?;
     let mut lanes = statement.query((after, tenant, subscription, MAX_LOOKED_AT))?;
-    let (mut found, mut looked_at): (Vec<Front>, u32) = (Vec::new(), 0);
+    let mut found: Vec<Front> = Vec::new();
+    let mut looked_at = 0_u32;
     while let Some(row) = lanes.next()? {
-        let (lane, delivery) = (row.get(0)?, row.get(1)?);
+        let lane = row.get(0)?;
+        let delivery = row.get(1)?;
         if row.get(2)? && found.last().is_none_or(|(last, _)| *last != lane) {
             found.push((lane, delivery));
         }

@@ -191,7 +191,8 @@ pub(super) fn given_up(
 pub fn unblock_all(
     tx: &WriteTx<'_>,
     subscription: SubscriptionSeq,
-    (limit, now): (u32, Timestamp),
+    limit: u32,
+    now: Timestamp,
 ) -> Result<usize> {
     let blocking = tx.rows(BLOCKING_OF, (subscription, limit), tuple::<(DeliverySeq, i64)>)?;
     for (delivery, lane) in &blocking {

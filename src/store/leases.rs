@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::base::clock::millis;
-use crate::model::delivery::State;
+use crate::model::delivery::DeliveryState;
 use crate::model::failure::Settlement;
 use crate::store::column::Millis;
 use crate::store::deliveries::Origin;
@@ -93,7 +93,7 @@ pub struct Held {
     /// The UUID of the event or webhook event it carries.
     pub event_id: String,
     /// Its state.
-    pub state: State,
+    pub state: DeliveryState,
     /// Its run.
     pub run_no: u32,
     /// Attempts so far.
@@ -211,7 +211,7 @@ pub(super) fn put_back(
 pub(super) fn finish(
     tx: &WriteTx<'_>,
     settlement: &Settlement,
-    (state, reason): (State, Option<&str>),
+    (state, reason): (DeliveryState, Option<&str>),
     is_attempt: bool,
 ) -> Result<()> {
     let Settlement { delivery, run_no, attempt, now, .. } = settlement;

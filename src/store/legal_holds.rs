@@ -142,7 +142,9 @@ changes! {
 /// Fails with `Constraint` if its name is taken.
 pub fn insert(
     tx: &WriteTx<'_>,
-    (id, tenant, name): (&str, &str, &Name),
+    id: &str,
+    tenant: &str,
+    name: &Name,
     Terms { reason, event_type, aggregate_type, aggregate_id, since, until }: &Terms,
     created_at: Timestamp,
 ) -> Result<bool> {

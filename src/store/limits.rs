@@ -137,12 +137,14 @@ pub fn before(tx: &WriteTx<'_>, tenant: &str, action: &str) -> Result<Before> {
 /// Fails with `OverLimit` if the action has made a tenant grow beyond a limit.
 pub fn check(
     tx: &WriteTx<'_>,
-    (tenant, action): (&str, &str),
+    tenant: &str,
+    action: &str,
     limits: &Tenants,
     Before(before): &Before,
 ) -> Result<()> {
     for (limit, before) in counted(action).zip(before) {
-        let (have, most) = (count(tx, tenant, limit)?, (limit.most)(limits));
+        let have = count(tx, tenant, limit)?;
+        let most = (limit.most)(limits);
         if have > u64::from(most) && have > *before {
             let Limit { setting, what, .. } = *limit;
             return Err(Error::OverLimit { what, have, most, setting });
@@ -158,7 +160,8 @@ pub fn check(
 /// `own` bytes, are beyond its share.
 fn check_all(tx: &WriteTx<'_>, own: u64, limits: &Tenants) -> Result<()> {
     let all = count_all(tx)?;
-    let (most, setting) = (limits.all_terms_bytes_max, "all_terms_bytes_max");
+    let most = limits.all_terms_bytes_max;
+    let setting = "all_terms_bytes_max";
     let Some(free) = u64::from(most).checked_sub(all) else {
         let what =
             "bytes of filters, templates, policies and schemas with those of all other tenants";
@@ -223,7 +226,8 @@ pub fn pause_beyond(
     now: Timestamp,
     new_id: impl Fn() -> String,
 ) -> Result<usize> {
-    let (most, bytes) = (limits.subscriptions_max, limits.terms_bytes_max);
+    let most = limits.subscriptions_max;
+    let bytes = limits.terms_bytes_max;
     let all_bytes = limits.all_terms_bytes_max;
     let sizes = tx.rows(SIZES, [], |row| {
         let Count(bytes) = row.get(3)?;
@@ -244,7 +248,8 @@ pub fn pause_beyond(
             "{count} subscriptions were paused at the start: they are {why} ({most}, {bytes} and {all_bytes}). Delete some or raise \
              the setting, then resume them: oncebox subscription resume"
         );
-        let (tenant, subject) = (tenant.to_owned(), format!("tenant:{tenant}"));
+        let subject = format!("tenant:{tenant}");
+        let tenant = tenant.to_owned();
         let class = Class::TenantOverLimit;
         let new = NewEscalation { id: new_id(), tenant, class, subject, detail };
         escalations::raise(tx, &new, now)?;

@@ -145,7 +145,8 @@ pub fn set_backup_failure(tx: &WriteTx<'_>, failure: Option<&(Timestamp, String)
 /// happened during that work (-1: the end of that run does not count).
 pub fn in_hand(tx: &ReadTx<'_>) -> Result<Vec<(String, i64, i32)>> {
     tx.rows(IN_HAND, [], |row| {
-        let (item, at): (String, String) = (row.get(0)?, row.get(1)?);
+        let item: String = row.get(0)?;
+        let at: String = row.get(1)?;
         let (boot, ends) = word("meta.value", &at, |text| {
             let (boot, ends) = text.split_once(':')?;
             Some((boot.parse().ok()?, ends.parse().ok()?))

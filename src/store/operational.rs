@@ -14,8 +14,8 @@ use crate::model::failure::{Next, Settlement};
 use crate::model::hold::HoldReason;
 use crate::model::lane::Key;
 use crate::model::operational::{
-    Completed, DeadLettered, Integration, Kind, OfCredential, OfDelivery, OfEscalation,
-    OfSubscription,
+    Completed, DeadLettered, Integration, OfCredential, OfDelivery, OfEscalation, OfSubscription,
+    OperationalKind,
 };
 use crate::model::subscription::{Routed, Subscription};
 use crate::store::column::to_json;
@@ -52,7 +52,12 @@ pub struct Cause<'a> {
 }
 
 /// Stores an operational event, where a subscription names it. The same cause makes one event.
-pub fn emit(tx: &WriteTx<'_>, kind: Kind, cause: &Cause<'_>, body: &impl Serialize) -> Result<()> {
+pub fn emit(
+    tx: &WriteTx<'_>,
+    kind: OperationalKind,
+    cause: &Cause<'_>,
+    body: &impl Serialize,
+) -> Result<()> {
     let Cause { tenant, key, aggregate: (aggregate_type, aggregate_id), at, now, trace } = *cause;
     if !is_named(tx, kind, tenant)? {
         return Ok(());
@@ -77,7 +82,7 @@ pub fn emit(tx: &WriteTx<'_>, kind: Kind, cause: &Cause<'_>, body: &impl Seriali
 }
 
 /// Whether a subscription of the tenant names the event. Where no tenant's does, this reads nothing.
-fn is_named(tx: &WriteTx<'_>, kind: Kind, tenant: &str) -> Result<bool> {
+fn is_named(tx: &WriteTx<'_>, kind: OperationalKind, tenant: &str) -> Result<bool> {
     let own = subscriptions::routes(tx)?.of(tenant);
     if !own.facts().names(kind) {
         return Ok(false);
@@ -94,12 +99,12 @@ fn is_named(tx: &WriteTx<'_>, kind: Kind, tenant: &str) -> Result<bool> {
 }
 
 /// Whether a subscription of any tenant names the event.
-fn is_named_at_all(tx: &WriteTx<'_>, kind: Kind) -> Result<bool> {
+fn is_named_at_all(tx: &WriteTx<'_>, kind: OperationalKind) -> Result<bool> {
     Ok(subscriptions::routes(tx)?.facts().names(kind))
 }
 
 /// What a delivery carries.
-struct Carried {
+struct CarriedEvent {
     source: String,
     event_id: String,
     event_type: String,
@@ -109,9 +114,9 @@ struct Carried {
     trace: String,
 }
 
-fn carried(tx: &ReadTx<'_>, origin: Origin) -> Result<Option<Carried>> {
+fn carried(tx: &ReadTx<'_>, origin: Origin) -> Result<Option<CarriedEvent>> {
     let (sql, seq) = origin.choose(OF_EVENT, OF_WEBHOOK_EVENT);
-    let read = in_order!(Carried {
+    let read = in_order!(CarriedEvent {
         source,
         event_id,
         event_type,
@@ -128,7 +133,7 @@ fn attempted(
     tx: &WriteTx<'_>,
     settlement: &Settlement,
     origin: Origin,
-) -> Result<Option<(Arc<Route>, Carried)>> {
+) -> Result<Option<(Arc<Route>, CarriedEvent)>> {
     let Some(route) = subscriptions::routes(tx)?.get(settlement.subscription) else {
         return Ok(None);
     };
@@ -143,9 +148,9 @@ pub(super) fn delivery(
     origin: Origin,
     attempts: u32,
 ) -> Result<()> {
-    let kinds: &[Kind] = match settlement.next {
-        Next::Complete => &[Kind::DeliveryCompleted, Kind::RunCompleted],
-        Next::GiveUp(_) => &[Kind::DeliveryDeadLettered],
+    let kinds: &[OperationalKind] = match settlement.next {
+        Next::Complete => &[OperationalKind::DeliveryCompleted, OperationalKind::RunCompleted],
+        Next::GiveUp(_) => &[OperationalKind::DeliveryDeadLettered],
         Next::Confirm(_) | Next::Retry(_) | Next::Park(_) => &[],
     };
     for kind in kinds {
@@ -160,10 +165,10 @@ pub(super) fn delivery(
 
 fn tell_delivery(
     tx: &WriteTx<'_>,
-    kind: Kind,
+    kind: OperationalKind,
     (settlement, attempts): (&Settlement, u32),
     route: &Route,
-    carried: Carried,
+    carried: CarriedEvent,
 ) -> Result<()> {
     let Settlement { delivery, run_no, attempt, next, now, .. } = settlement;
     let (tenant, at) = (route.new.tenant.as_str(), attempt.finished_at);
@@ -202,7 +207,7 @@ pub(super) fn integration(
     tx: &WriteTx<'_>,
     settlement: &Settlement,
     origin: Origin,
-    (failure, kind): (i64, Kind),
+    (failure, kind): (i64, OperationalKind),
 ) -> Result<()> {
     if !is_named_at_all(tx, kind)? {
         return Ok(());
@@ -257,7 +262,7 @@ pub(super) struct HoldChange<'a> {
 
 /// Tells that a subscription is held or disabled.
 pub(super) fn held(tx: &WriteTx<'_>, change: &HoldChange<'_>) -> Result<()> {
-    match Kind::of_hold(change.reason) {
+    match OperationalKind::of_hold(change.reason) {
         Some(kind) if is_named_at_all(tx, kind)? && !is_by_own(tx, change)? => {
             tell_hold(tx, kind, change)
         }
@@ -268,8 +273,8 @@ pub(super) fn held(tx: &WriteTx<'_>, change: &HoldChange<'_>) -> Result<()> {
 /// Tells that a hold has ended. If the delivery of an operational event ended it, that is told only where the hold was
 /// told: so each `subscription.resumed` has a cause that was not such a delivery.
 pub(super) fn resumed(tx: &WriteTx<'_>, change: &HoldChange<'_>) -> Result<()> {
-    let Some(put) = Kind::of_hold(change.reason) else { return Ok(()) };
-    if !is_named_at_all(tx, Kind::SubscriptionResumed)? {
+    let Some(put) = OperationalKind::of_hold(change.reason) else { return Ok(()) };
+    if !is_named_at_all(tx, OperationalKind::SubscriptionResumed)? {
         return Ok(());
     }
     if is_by_own(tx, change)? {
@@ -279,7 +284,7 @@ pub(super) fn resumed(tx: &WriteTx<'_>, change: &HoldChange<'_>) -> Result<()> {
             return Ok(());
         }
     }
-    tell_hold(tx, Kind::SubscriptionResumed, change)
+    tell_hold(tx, OperationalKind::SubscriptionResumed, change)
 }
 
 fn is_by_own(tx: &WriteTx<'_>, change: &HoldChange<'_>) -> Result<bool> {
@@ -292,7 +297,7 @@ fn hold_key(subscription: &Subscription, change: &HoldChange<'_>) -> String {
     format!("{}/{}/{}", subscription.new.id, reason.as_str(), since.ms())
 }
 
-fn tell_hold(tx: &WriteTx<'_>, kind: Kind, change: &HoldChange<'_>) -> Result<()> {
+fn tell_hold(tx: &WriteTx<'_>, kind: OperationalKind, change: &HoldChange<'_>) -> Result<()> {
     let Some(found) = subscriptions::by_seq(tx, change.subscription)? else { return Ok(()) };
     let HoldChange { reason, detail, at, .. } = *change;
     let body = OfSubscription {
@@ -316,7 +321,7 @@ fn tell_hold(tx: &WriteTx<'_>, kind: Kind, change: &HoldChange<'_>) -> Result<()
 /// Tells that a credential was rotated, or that a rotation failed.
 pub fn credential(
     tx: &WriteTx<'_>,
-    (kind, tenant): (Kind, &str),
+    (kind, tenant): (OperationalKind, &str),
     body: &OfCredential,
 ) -> Result<()> {
     let (id, at) = (body.credential_id.as_str(), body.at);
@@ -331,7 +336,7 @@ pub(super) fn raised(
     reopened_at: Option<Timestamp>,
     at: Timestamp,
 ) -> Result<()> {
-    tell_escalation(tx, Kind::of_escalation(new.class), new, reopened_at, at)
+    tell_escalation(tx, OperationalKind::of_escalation(new.class), new, reopened_at, at)
 }
 
 /// Tells that an escalation about a source or the site is over. It may have been reopened before.
@@ -341,12 +346,12 @@ pub(super) fn resolved(
     reopened_at: Option<Timestamp>,
     at: Timestamp,
 ) -> Result<()> {
-    tell_escalation(tx, Kind::of_end(over.class), over, reopened_at, at)
+    tell_escalation(tx, OperationalKind::of_end(over.class), over, reopened_at, at)
 }
 
 fn tell_escalation(
     tx: &WriteTx<'_>,
-    kind: Option<Kind>,
+    kind: Option<OperationalKind>,
     about: &NewEscalation,
     reopened_at: Option<Timestamp>,
     at: Timestamp,

@@ -71,7 +71,7 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<Insert
         }
     };
     let plan = plan(tx, new, now)?;
-    insert_planned(tx, new, (&plan, parent), now)
+    insert_planned(tx, new, &plan, parent, now)
 }
 
 /// Stores an event that replaces a delivery, and its one delivery at that one's place; returns the delivery.
@@ -84,7 +84,7 @@ pub(super) fn insert_in_place(
 ) -> Result<DeliverySeq> {
     let plan = plan(tx, new, now)?.in_place(place)?;
     let parent = families::parent_of(tx, new)?.unwrap_or_default();
-    insert_planned(tx, new, (&plan, parent), now)?;
+    insert_planned(tx, new, &plan, parent, now)?;
     // The delivery is the row that was inserted last.
     Ok(DeliverySeq(tx.conn().last_insert_rowid()))
 }
@@ -92,18 +92,20 @@ pub(super) fn insert_in_place(
 fn insert_planned(
     tx: &WriteTx<'_>,
     new: &NewEvent,
-    (plan, parent): (&RoutingPlan, Option<i64>),
+    plan: &RoutingPlan,
+    parent: Option<i64>,
     now: Timestamp,
 ) -> Result<Inserted> {
-    let standing = (plan.open(), plan.epoch(), parent);
+    let open = plan.open();
+    let epoch = plan.epoch();
     // Checked first for a large payload, so that a repeated event leaves no row in `payloads`.
     let is_there = new.payload.len() > MAX_INLINE_BYTES && is_stored(tx, identity(new))?;
-    if is_there || write(tx, new, now, standing)? == 0 {
-        let is_usable = plan.open() > 0 || new.target.is_none();
+    if is_there || write(tx, new, now, open, epoch, parent)? == 0 {
+        let is_usable = open > 0 || new.target.is_none();
         if let Some(again) = repeated(tx, new, is_usable, now)? {
             return Ok(again);
         }
-        one_row(write(tx, new, now, standing)?, "the event")?;
+        one_row(write(tx, new, now, open, epoch, parent)?, "the event")?;
     }
     let seq = tx.conn().last_insert_rowid();
     if let Some(key) = &new.sealed.key {
@@ -122,7 +124,9 @@ fn write(
     tx: &WriteTx<'_>,
     new: &NewEvent,
     now: Timestamp,
-    (open, epoch, parent): (u32, u32, Option<i64>),
+    open: u32,
+    epoch: u32,
+    parent: Option<i64>,
 ) -> Result<usize> {
     let placed = payloads::place(tx, &new.payload)?;
     insert!(tx, "outbox" of new {
@@ -141,7 +145,8 @@ fn write(
 pub fn insert_quarantined(
     tx: &WriteTx<'_>,
     new: &NewEvent,
-    (code, why): (&str, &str),
+    code: &str,
+    why: &str,
     now: Timestamp,
 ) -> Result<Inserted> {
     if let Some(again) = archived(tx, new)? {
@@ -162,14 +167,15 @@ pub fn insert_quarantined(
         .rules()
         .map(|policy| policy.sanitize(&why).into())
         .unwrap_or(why);
-    let inserted = write(tx, new, now, (0, meta::cached_fence(tx)?.epoch, parent))?;
+    let inserted = write(tx, new, now, 0, meta::cached_fence(tx)?.epoch, parent)?;
     one_row(inserted, "the event")?;
-    let (seq, status) = (tx.conn().last_insert_rowid(), Status::Quarantined);
+    let seq = tx.conn().last_insert_rowid();
+    let status = Status::Quarantined;
     // A person may repair the event; its sealed values must be readable then.
     if let Some(key) = &new.sealed.key {
         subjects::keep(tx, key, new.received_at)?;
     }
-    end(tx, seq, (status, None), Some((code, &why)))?;
+    end(tx, seq, status, None, Some((code, &why)))?;
     if parent.is_some() {
         families::join(tx, seq, now)?;
     }

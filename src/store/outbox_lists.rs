@@ -9,7 +9,7 @@ use crate::model::name::DEFAULT_TENANT;
 use crate::model::sealed::Sealed;
 use crate::store::column::{Clamped, Json};
 use crate::store::page::{
-    Found, Newest, SeqRange, Span, cutoff, newest_first, newest_of_id, newest_seq, row_from,
+    Newest, RowPage, SeqRange, Span, cutoff, newest_first, newest_of_id, newest_seq, row_from,
 };
 use crate::store::prelude::*;
 use crate::store::{families, payloads};
@@ -159,7 +159,7 @@ pub(super) fn by_identity(tx: &ReadTx<'_>, identity: (&str, &str, &str)) -> Resu
 
 /// Which events a list shows. `None` means any.
 #[derive(Clone, Debug, Default)]
-pub struct Filter {
+pub struct OutboxFilter {
     /// Their status.
     pub status: Option<Status>,
     /// Their exact type.
@@ -188,7 +188,7 @@ pub struct Filter {
     pub operational: bool,
 }
 
-impl Filter {
+impl OutboxFilter {
     /// The number of the parent; one that no event has, if there is no such parent.
     pub(super) fn parent(&self, tx: &ReadTx<'_>, tenant: &str) -> Result<Option<i64>> {
         let Some(id) = &self.parent_id else { return Ok(None) };
@@ -198,15 +198,16 @@ impl Filter {
 }
 
 /// A page of events without their payloads, newest first.
-pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<Event>> {
+pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &OutboxFilter) -> Result<RowPage<Event>> {
     let Newest { tenant, before, limit } = newest;
-    let Filter { status, event_type, idempotency_key, webhook_id, trace_id, in_flight, .. } =
-        filter;
-    let Filter { aggregate_type, aggregate_id, process_id, waiting, received, .. } = filter;
+    let OutboxFilter {
+        status, event_type, idempotency_key, webhook_id, trace_id, in_flight, ..
+    } = filter;
+    let OutboxFilter { aggregate_type, aggregate_id, process_id, waiting, received, .. } = filter;
     let is_named = event_type.is_some() || idempotency_key.is_some() || webhook_id.is_some();
     let has_own = filter.operational || is_named;
     let mut range = SeqRange::new(tx, RECEIVED_FROM, before, *received)?;
-    let (status, parent) = (status, filter.parent(tx, tenant)?);
+    let parent = filter.parent(tx, tenant)?;
     let others = [aggregate_id.is_some(), parent.is_some(), process_id.is_some()];
     let unserved = status.is_some()
         || event_type.is_some()

@@ -236,7 +236,8 @@ pub(super) fn route(
 /// Replaces the payload of a row; returns its number in `payloads`, if it is stored there.
 pub(super) fn replace_payload(tx: &WriteTx<'_>, seq: i64, event: &NewEvent) -> Result<Option<i64>> {
     let placed = payloads::place(tx, &event.payload)?;
-    let (inline, payload_seq) = (placed.inline(), placed.payload_seq());
+    let inline = placed.inline();
+    let payload_seq = placed.payload_seq();
     let replaced = (seq, inline, payload_seq, event.sealed.fields);
     tx.change_one(REPLACE_PAYLOAD, replaced, "the event").map(|()| payload_seq)
 }

@@ -43,7 +43,8 @@ impl RoutingPlan {
     pub(super) fn in_place(mut self, place: Place) -> Result<Self> {
         let found = place.of(&self.matching).ok_or(Error::Changed("the subscription"))?;
         self.matching = vec![found];
-        let (order_at, order) = (place.order_at, OrderedBy::Place);
+        let order_at = place.order_at;
+        let order = OrderedBy::Place;
         self.route = Route { order_at, order, in_doubt: false, ..self.route };
         Ok(self)
     }
@@ -123,7 +124,7 @@ fn end_unmatched(tx: &WriteTx<'_>, seq: i64, new: &NewEvent, now: Timestamp) -> 
     };
     let completed_at = status.is_final().then_some(now);
     let code = error.as_ref().map(|_| "unknown_target");
-    end(tx, seq, (status, completed_at), code.zip(error.as_deref()))?;
+    end(tx, seq, status, completed_at, code.zip(error.as_deref()))?;
     Ok(status)
 }
 
@@ -131,7 +132,8 @@ fn end_unmatched(tx: &WriteTx<'_>, seq: i64, new: &NewEvent, now: Timestamp) -> 
 pub(super) fn end(
     tx: &WriteTx<'_>,
     seq: i64,
-    (status, completed_at): (Status, Option<Timestamp>),
+    status: Status,
+    completed_at: Option<Timestamp>,
     why: Option<(&str, &str)>,
 ) -> Result<()> {
     let (code, error) = why.unzip();

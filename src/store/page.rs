@@ -83,11 +83,13 @@ pub(crate) fn page<T>(
     statement: &mut Statement<'_>,
     params: impl Params,
     limit: u32,
-    (seq, mut row): (impl Fn(&T) -> i64, impl FnMut(&Row<'_>) -> Result<T>),
-) -> Result<Found<T>> {
+    seq: impl Fn(&T) -> i64,
+    mut row: impl FnMut(&Row<'_>) -> Result<T>,
+) -> Result<RowPage<T>> {
     let columns = statement.column_count();
     let mut found = statement.query(params)?;
-    let (mut rows, mut bytes) = (Vec::new(), 0_usize);
+    let mut rows = Vec::new();
+    let mut bytes = 0_usize;
     while let Some(next) = found.next()? {
         for column in 0..columns {
             let text = next.get_ref(column)?.as_bytes_or_null().ok().flatten();
@@ -96,10 +98,10 @@ pub(crate) fn page<T>(
         rows.push(row(next)?);
         if bytes >= MAX_PAGE_BYTES {
             let next = rows.last().map(seq);
-            return Ok(Found { rows, next });
+            return Ok(RowPage { rows, next });
         }
     }
-    Ok(Found::of(rows, limit, seq))
+    Ok(RowPage::of(rows, limit, seq))
 }
 
 /// A range of time. `None` means unlimited.
@@ -120,7 +122,7 @@ impl Span {
 
 /// A page of rows, newest first.
 #[derive(Clone, Debug)]
-pub struct Found<T> {
+pub struct RowPage<T> {
     /// Its rows.
     pub rows: Vec<T>,
     /// The `before` of the next page; `None` if this is the last page. A page ends after reading [`MAX_LOOKED_AT`]
@@ -128,7 +130,7 @@ pub struct Found<T> {
     pub next: Option<i64>,
 }
 
-impl<T> Found<T> {
+impl<T> RowPage<T> {
     /// A page from an index: if it is full, there may be more rows.
     pub(crate) fn of(rows: Vec<T>, limit: u32, seq: impl Fn(&T) -> i64) -> Self {
         let is_full = u32::try_from(rows.len()).is_ok_and(|have| have >= limit);
@@ -217,15 +219,16 @@ impl SeqRange {
     }
 
     /// The page of rows that were found in the range.
-    pub(super) fn found<T>(&self, rows: Vec<T>, limit: u32, seq: impl Fn(&T) -> i64) -> Found<T> {
-        let Found { rows, next } = Found::of(rows, limit, seq);
-        Found { rows, next: next.or_else(|| self.is_cut.then_some(self.down_to)) }
+    pub(super) fn found<T>(&self, rows: Vec<T>, limit: u32, seq: impl Fn(&T) -> i64) -> RowPage<T> {
+        let RowPage { rows, next } = RowPage::of(rows, limit, seq);
+        RowPage { rows, next: next.or_else(|| self.is_cut.then_some(self.down_to)) }
     }
 }
 
 /// The number of the first row at or after a time, by binary search.
 pub(crate) fn number_at(tx: &ReadTx<'_>, row_from: &str, at: Timestamp) -> Result<i64> {
-    let (mut low, mut high) = (0_i64, i64::MAX);
+    let mut low = 0_i64;
+    let mut high = i64::MAX;
     while low < high {
         let middle = low.saturating_add(high.saturating_sub(low).div_euclid(2));
         let row = tx.first(row_from, [middle], |row| {

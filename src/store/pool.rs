@@ -140,8 +140,9 @@ pub(super) fn set_up_reader(conn: &Connection) -> rusqlite::Result<()> {
     // For searching a list by webhook-id, which is computed and not stored.
     let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
     conn.create_scalar_function("webhook_id", 3, flags, |call| {
-        let (tenant, source, key): (String, String, String) =
-            (call.get(0)?, call.get(1)?, call.get(2)?);
+        let tenant: String = call.get(0)?;
+        let source: String = call.get(1)?;
+        let key: String = call.get(2)?;
         Ok(id::webhook_id(&tenant, &source, &key))
     })
 }

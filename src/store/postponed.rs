@@ -52,7 +52,8 @@ queries! {
 pub fn find(
     tx: &ReadTx<'_>,
     subscription: SubscriptionSeq,
-    (due_by, limit): (Timestamp, u32),
+    due_by: Timestamp,
+    limit: u32,
     in_flight: &[DeliverySeq],
 ) -> Result<Vec<DeliverySeq>> {
     let seq = |row: &Row<'_>| Ok(row.get(0)?);

@@ -8,9 +8,9 @@ use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
 use crate::model::event::{Event, NewEvent, Status};
 use crate::model::sql_row::{Column, SqlRow};
-use crate::store::outbox_lists::{self, Filter};
+use crate::store::outbox_lists::{self, OutboxFilter};
 use crate::store::outbox_routing::{self, RoutingPlan};
-use crate::store::page::{Found, Newest, SeqRange, cutoff, newest_first};
+use crate::store::page::{Newest, RowPage, SeqRange, cutoff, newest_first};
 use crate::store::prelude::*;
 use crate::store::{
     audit_events, families, outbox_relay, payloads, search_values, seen_keys, subjects, tenants,
@@ -86,9 +86,9 @@ queries! {
 }
 
 /// A page of quarantined events without their payloads, newest first.
-pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<Event>> {
+pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &OutboxFilter) -> Result<RowPage<Event>> {
     let Newest { tenant, before, limit } = newest;
-    let Filter {
+    let OutboxFilter {
         event_type,
         idempotency_key,
         aggregate_type,

@@ -79,7 +79,7 @@ pub fn fixed(
 /// The same of a delivery that is known to have one.
 pub(super) fn of(tx: &ReadTx<'_>, delivery: DeliverySeq, content_type: &str) -> Result<Rendering> {
     let stored = tx.first(OF, [delivery], rendering)?;
-    Ok(stored.unwrap_or_else(|| Rendering::plain(content_type)))
+    Ok(stored.unwrap_or_else(|| Rendering::raw(content_type)))
 }
 
 /// The bytes of its body.

@@ -14,7 +14,7 @@ use parking_lot::RwLock;
 
 use crate::base::clock::Timestamp;
 use crate::base::id::SubscriptionSeq;
-use crate::model::operational::Kind;
+use crate::model::operational::OperationalKind;
 use crate::model::subscription::NewSubscription;
 use crate::telemetry::tally::Counter;
 
@@ -45,8 +45,8 @@ pub(crate) struct RouteFacts {
 
 impl RouteFacts {
     fn of(new: &NewSubscription) -> Self {
-        let is_named = |kind: &Kind| new.event_types.names(kind.as_str());
-        let bits = Kind::ALL.into_iter().filter(is_named).map(bit);
+        let is_named = |kind: &OperationalKind| new.event_types.names(kind.as_str());
+        let bits = OperationalKind::ALL.into_iter().filter(is_named).map(bit);
         Self {
             asks_for_order: new.asks_for_order(),
             has_funnel: new.order.funnel_point.is_some(),
@@ -67,7 +67,7 @@ impl RouteFacts {
     }
 
     /// Whether an operational event is named.
-    pub(crate) fn names(self, kind: Kind) -> bool {
+    pub(crate) fn names(self, kind: OperationalKind) -> bool {
         self.named & bit(kind) != 0
     }
 }
@@ -90,8 +90,8 @@ fn stored_bytes(new: &NewSubscription) -> u64 {
 }
 
 /// The bit of an operational event.
-fn bit(kind: Kind) -> u32 {
-    let place = Kind::ALL.into_iter().position(|one| one == kind).unwrap_or_default();
+fn bit(kind: OperationalKind) -> u32 {
+    let place = OperationalKind::ALL.into_iter().position(|one| one == kind).unwrap_or_default();
     1_u32.wrapping_shl(u32::try_from(place).unwrap_or_default())
 }
 

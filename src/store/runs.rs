@@ -3,6 +3,8 @@
 //! One row per start lets the next start detect an unclean end. What happened in each minute of the last hour is kept, so
 //! that a restart does not forget it; so is what was refused.
 
+use std::ops::RangeInclusive;
+
 use crate::model::history::Coverage;
 use crate::model::webhook_event::RefusedWebhook;
 use crate::store::column::Count;
@@ -114,16 +116,16 @@ pub fn keep_minutes(tx: &WriteTx<'_>, counted: &[Counted]) -> Result<()> {
     Ok(())
 }
 
-/// Records that what this run counted is stored, up to this time. Forgets a few minutes that are not between these two.
-pub fn see(tx: &WriteTx<'_>, until: Timestamp, (first, last): (i64, i64)) -> Result<()> {
+/// Records that what this run counted is stored, up to this time. Forgets a few minutes that are not among `kept`.
+pub fn see(tx: &WriteTx<'_>, until: Timestamp, kept: &RangeInclusive<i64>) -> Result<()> {
     tx.mark_unseen();
     tx.execute(SEE, [until])?;
-    tx.execute(FORGET_MINUTES, (first, last)).map(drop)
+    tx.execute(FORGET_MINUTES, (kept.start(), kept.end())).map(drop)
 }
 
-/// The counts of the minutes between these two, the oldest first.
-pub fn minutes(tx: &ReadTx<'_>, (first, last): (i64, i64)) -> Result<Vec<Counted>> {
-    tx.rows(MINUTES, (first, last), in_order!(Counted { minute, tenant, counts }))
+/// The counts of minutes, the oldest first.
+pub fn minutes(tx: &ReadTx<'_>, of: &RangeInclusive<i64>) -> Result<Vec<Counted>> {
+    tx.rows(MINUTES, (of.start(), of.end()), in_order!(Counted { minute, tenant, counts }))
 }
 
 /// Refused webhooks of a tenant, in one of the table's slots.

@@ -28,7 +28,8 @@ pub(crate) type Shape = BTreeMap<(String, String), String>;
 pub(crate) fn shape(conn: &Connection) -> Result<Shape> {
     let mut statement = conn.prepare(OBJECTS)?;
     let found = statement.query_map([], |row| {
-        let (name, sql): (String, String) = (row.get(1)?, row.get(2)?);
+        let name: String = row.get(1)?;
+        let sql: String = row.get(2)?;
         // SQLite writes the name of a renamed table in quotes.
         let sql = sql.replacen(&format!("\"{name}\""), &name, 1);
         Ok(((row.get(0)?, name), bare(&sql)))
@@ -79,8 +80,9 @@ fn wanted() -> Result<Shape> {
 
 /// SQL without comments and without redundant white space.
 pub(super) fn bare(sql: &str) -> String {
-    let (mut out, mut quote, mut rest) =
-        (String::with_capacity(sql.len()), None, sql.chars().peekable());
+    let mut out = String::with_capacity(sql.len());
+    let mut quote = None;
+    let mut rest = sql.chars().peekable();
     while let Some(c) = rest.next() {
         match quote {
             Some(end) => {

@@ -283,7 +283,8 @@ pub fn find(
     text: &str,
     operational: bool,
 ) -> Result<(Vec<Hit>, bool)> {
-    let (mut all, mut more): (Vec<Hit>, bool) = (Vec::new(), false);
+    let mut all: Vec<Hit> = Vec::new();
+    let mut more = false;
     let others = FIELDS.iter().map(|field| (field, false));
     let names_one = |field: &Field| ["id", "webhook_id"].contains(&field.matched);
     let own = FIELDS.iter().filter(|field| field.kind == HitKind::Event);
@@ -292,7 +293,7 @@ pub fn find(
         if field.fits.is_some_and(|fits| !fits(text)) {
             continue;
         }
-        let (mut found, has_more) = field.find(tx, (tenant, is_own), text)?;
+        let (mut found, has_more) = field.find(tx, tenant, is_own, text)?;
         if is_own && !operational {
             found.retain(|hit| hit.value == text);
         } else {
@@ -352,17 +353,23 @@ pub fn in_payloads(tx: &ReadTx<'_>, tenant: &str, text: &str) -> Result<(Vec<Hit
 
 impl Field {
     /// Hits of the text itself, then of values that begin with it.
-    fn find(&self, tx: &ReadTx<'_>, of: (&str, bool), text: &str) -> Result<(Vec<Hit>, bool)> {
+    fn find(
+        &self,
+        tx: &ReadTx<'_>,
+        tenant: &str,
+        is_own: bool,
+        text: &str,
+    ) -> Result<(Vec<Hit>, bool)> {
         let to = format!("{text}{LAST}");
         let is_prefix = text.chars().count() >= self.min_prefix;
         // Without an index the same rows would be read twice.
         let mut found = if is_prefix && self.fits.is_some() {
             Vec::new()
         } else {
-            self.between(tx, of, (text, text))?
+            self.between(tx, tenant, is_own, text, text)?
         };
         if is_prefix && found.len() <= MAX_HITS {
-            let beginning = self.between(tx, of, (text, &to))?;
+            let beginning = self.between(tx, tenant, is_own, text, &to)?;
             let is_new = |hit: &Hit| !found.iter().any(|known| known.seq == hit.seq);
             let new: Vec<Hit> = beginning.into_iter().filter(is_new).collect();
             found.extend(new);
@@ -375,10 +382,11 @@ impl Field {
     fn between(
         &self,
         tx: &ReadTx<'_>,
-        of: (&str, bool),
-        (from, to): (&str, &str),
+        tenant: &str,
+        is_own: bool,
+        from: &str,
+        to: &str,
     ) -> Result<Vec<Hit>> {
-        let (tenant, is_own) = of;
         let sql = self.of_tenant.filter(|_| tenant != DEFAULT_TENANT).unwrap_or(self.sql);
         let hits = |params: &[&dyn ToSql]| tx.rows(sql, params, |row| self.hit(row, is_own));
         let Some(sources) = self.sources else {

@@ -62,8 +62,16 @@ const TRIM: &str = "
                     FROM search_values)
             ORDER BY place, outbox_seq DESC LIMIT -1 OFFSET ?1)";
 
-/// A value of an event: its tenant, the value, the event's number.
-pub type Found = (String, String, i64);
+/// A value of an event's payload that the search finds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SearchValue {
+    /// The event's tenant.
+    pub tenant: String,
+    /// The value, as it is written.
+    pub value: String,
+    /// The event's number.
+    pub event: i64,
+}
 
 /// Whether there are more than [`MAX_VALUES`].
 pub fn is_over(tx: &ReadTx<'_>) -> Result<bool> {
@@ -76,7 +84,7 @@ pub fn trim(tx: &WriteTx<'_>) -> Result<()> {
 }
 
 /// The values of the next events, at most so many, and up to which event that is; `None` if nothing is to be done.
-pub fn next(tx: &ReadTx<'_>, events: i64) -> Result<Option<(Vec<Found>, i64)>> {
+pub fn next(tx: &ReadTx<'_>, events: i64) -> Result<Option<(Vec<SearchValue>, i64)>> {
     let is_wanted: bool = tx.value(IS_WANTED, [])?;
     if !is_wanted {
         return Ok(None);
@@ -95,13 +103,15 @@ pub fn next(tx: &ReadTx<'_>, events: i64) -> Result<Option<(Vec<Found>, i64)>> {
 }
 
 /// The values of events after one, up to another. What is sealed, or neither a text nor a number, is left out.
-fn read(tx: &ReadTx<'_>, after: i64, upto: i64) -> Result<Vec<Found>> {
+fn read(tx: &ReadTx<'_>, after: i64, upto: i64) -> Result<Vec<SearchValue>> {
     let found = tx.rows(FOUND, (after, upto), |row| {
-        let (tenant, event): (String, i64) = (row.get(0)?, row.get(1)?);
+        let tenant: String = row.get(0)?;
+        let event: i64 = row.get(1)?;
         let Json(paths): Json<Vec<String>> = row.get(2)?;
         let payload = Payload::read(row.get_ref(3)?.as_blob().unwrap_or_default());
         let values = paths.iter().filter_map(|path| value_at(path, &payload));
-        Ok(values.map(|value| (tenant.clone(), value, event)).collect::<Vec<_>>())
+        let found = values.map(|value| SearchValue { tenant: tenant.clone(), value, event });
+        Ok(found.collect::<Vec<_>>())
     })?;
     Ok(found.into_iter().flatten().collect())
 }
@@ -114,7 +124,7 @@ fn value_at(path: &str, payload: &Payload) -> Option<String> {
 }
 
 /// Stores values, and up to which event they were read.
-pub fn keep(tx: &WriteTx<'_>, found: &[Found], upto: i64) -> Result<()> {
+pub fn keep(tx: &WriteTx<'_>, found: &[SearchValue], upto: i64) -> Result<()> {
     insert(tx, found)?;
     tx.execute(SET_UPTO, [upto]).map(drop)
 }
@@ -130,8 +140,8 @@ pub fn forget(tx: &WriteTx<'_>, tenant: &str, event_type: &str) -> Result<()> {
     tx.execute(READ_AGAIN, []).map(drop)
 }
 
-fn insert(tx: &WriteTx<'_>, found: &[Found]) -> Result<()> {
-    for (tenant, value, event) in found {
+fn insert(tx: &WriteTx<'_>, found: &[SearchValue]) -> Result<()> {
+    for SearchValue { tenant, value, event } in found {
         tx.execute(INSERT, (tenant, value, event))?;
     }
     Ok(())

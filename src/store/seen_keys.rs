@@ -95,7 +95,8 @@ pub fn months_of(tx: &ReadTx<'_>, kind: &str, tenant: &str, key: &str) -> Result
 /// Notes an event that is archived.
 pub fn note(
     tx: &WriteTx<'_>,
-    (kind, identity): (&str, Identity<'_>),
+    kind: &str,
+    identity: Identity<'_>,
     Seen { id, status, month }: &Seen,
 ) -> Result<()> {
     tx.has_seen().set(Some(true));
@@ -115,7 +116,8 @@ pub fn old(
     tx: &ReadTx<'_>,
     after: &[u8],
     limit: u32,
-    (month, kept): (&str, &[String]),
+    month: &str,
+    kept: &[String],
 ) -> Result<Option<(Hash, Vec<Hash>)>> {
     let kept = serde_json::json!(kept).to_string();
     let page: Vec<(Hash, bool)> = tx.rows(PAGE, (after, limit, month, kept), tuple)?;
@@ -130,7 +132,7 @@ pub fn forget_all(tx: &WriteTx<'_>, hashes: &[Hash]) -> Result<()> {
 }
 
 /// Forgets an event that has come back.
-pub fn forget(tx: &WriteTx<'_>, (kind, identity): (&str, Identity<'_>)) -> Result<()> {
+pub fn forget(tx: &WriteTx<'_>, kind: &str, identity: Identity<'_>) -> Result<()> {
     tx.execute(FORGET, [hash(kind, identity)]).map(drop)
 }
 

@@ -95,7 +95,8 @@ pub fn insert(
     tx: &WriteTx<'_>,
     user_seq: i64,
     new: &NewSession,
-    (now, prune_before): (Timestamp, Timestamp),
+    now: Timestamp,
+    prune_before: Timestamp,
 ) -> Result<()> {
     let NewSession { id, hash, ends_at, address, user_agent } = new;
     tx.execute(PRUNE, (user_seq, prune_before))?;
@@ -110,7 +111,8 @@ pub fn page(
     tx: &ReadTx<'_>,
     whose: Whose<'_>,
     live: Live,
-    (after, limit): (i64, u32),
+    after: i64,
+    limit: u32,
 ) -> Result<Vec<StoredSession>> {
     let (sql, id) = match whose {
         Whose::Tenant(name) => (PAGE, name),

@@ -10,7 +10,7 @@ use crate::base::id;
 use crate::formats::filter::Unknown;
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
-use crate::model::delivery::State;
+use crate::model::delivery::DeliveryState;
 use crate::model::escalation::{Class, NewEscalation};
 use crate::model::event::{NewEvent, Tried};
 use crate::model::external_call::CallState;
@@ -18,10 +18,10 @@ use crate::model::failure::{
     AttemptReport, ESCALATED_AT, Facts, NewHold, Next, Settlement, Streak, UNSEEN_AFTER, judge,
 };
 use crate::model::hold::{Hold, HoldReason};
-use crate::model::operational::Kind;
+use crate::model::operational::OperationalKind;
 use crate::model::outcome::{AttemptClass, Cause};
-use crate::model::subscription::{State as SubscriptionState, Subscription};
-use crate::store::deliveries::{self, DeliveryState, Origin, Route};
+use crate::model::subscription::{Subscription, SubscriptionState};
+use crate::store::deliveries::{self, DeliveryRow, Origin, Route};
 use crate::store::matching::MatchedSubscription;
 use crate::store::operational::HoldChange;
 use crate::store::prelude::*;
@@ -55,7 +55,7 @@ pub fn settle(tx: &WriteTx<'_>, report: &AttemptReport) -> Result<Option<Settlem
     if report.order.is_call {
         end_call(tx, report, (&settlement, before.state))?;
     }
-    let next_due = if before.state == State::Pending && before.run_no == *run_no {
+    let next_due = if before.state == DeliveryState::Pending && before.run_no == *run_no {
         if let Some(data) = &report.order.custom_data {
             deliveries::set_custom_data(tx, *delivery, data)?;
         }
@@ -96,20 +96,22 @@ pub(super) fn superseded_by(delivery: DeliverySeq) -> String {
 fn end_call(
     tx: &WriteTx<'_>,
     report: &AttemptReport,
-    (settlement, state): (&Settlement, State),
+    (settlement, state): (&Settlement, DeliveryState),
 ) -> Result<()> {
     let state = match (&settlement.next, state) {
         (Next::Complete | Next::Confirm(_), _) => CallState::Ok,
-        (Next::Retry(_) | Next::Park(_), State::Pending | State::Parked) => CallState::Failed,
+        (Next::Retry(_) | Next::Park(_), DeliveryState::Pending | DeliveryState::Parked) => {
+            CallState::Failed
+        }
         (Next::Retry(_) | Next::Park(_) | Next::GiveUp(_), _) => CallState::FailedEnd,
     };
-    let of = (report.subscription, report.delivery);
     let is_unknown = [Cause::Timeout, Cause::Broken].iter().any(|c| c.as_str() == report.code);
-    external_calls::end(tx, of, (state, is_unknown), report.attempt.finished_at)
+    let AttemptReport { subscription, delivery, attempt, .. } = report;
+    external_calls::end(tx, *subscription, *delivery, state, is_unknown, attempt.finished_at)
 }
 
 /// What `judge` needs to know about the delivery and its subscription before the attempt.
-fn facts(tx: &WriteTx<'_>, report: &AttemptReport, before: &DeliveryState) -> Result<Facts> {
+fn facts(tx: &WriteTx<'_>, report: &AttemptReport, before: &DeliveryRow) -> Result<Facts> {
     let seq = report.subscription;
     let stored = subscriptions::by_seq(tx, seq)?;
     let noted = tx.noted_attempts(seq);
@@ -148,7 +150,7 @@ fn facts(tx: &WriteTx<'_>, report: &AttemptReport, before: &DeliveryState) -> Re
 fn follow(
     tx: &WriteTx<'_>,
     settlement: &Settlement,
-    before: &DeliveryState,
+    before: &DeliveryRow,
     (is_inconclusive, is_latest_only): (bool, bool),
 ) -> Result<Option<Timestamp>> {
     let Settlement { attempt, next, now, .. } = settlement;
@@ -164,7 +166,7 @@ fn follow(
             lanes::park(tx, settlement.delivery, reason)?;
         }
         Next::Complete => {
-            deliveries::finish(tx, settlement, State::Completed, None)?;
+            deliveries::finish(tx, settlement, DeliveryState::Completed, None)?;
             if is_latest_only {
                 skip_older(tx, settlement.delivery, *now)?;
             }
@@ -174,7 +176,7 @@ fn follow(
             before.lane.map_or(Ok(()), |lane| lanes::hold(tx, lane, settlement.delivery, *now))?;
         }
         Next::GiveUp(reason) => {
-            deliveries::finish(tx, settlement, State::DeadLetter, Some(reason))?;
+            deliveries::finish(tx, settlement, DeliveryState::DeadLetter, Some(reason))?;
             lanes::given_up(tx, settlement.delivery, settlement.subscription)?;
         }
     }
@@ -206,18 +208,28 @@ pub(super) fn note_failure(
         if attempts > 0
             && let Some(failure) = failures::resolve(tx, *delivery, at)?
         {
-            operational::integration(tx, settlement, origin, (failure, Kind::IntegrationResolved))?;
+            operational::integration(
+                tx,
+                settlement,
+                origin,
+                (failure, OperationalKind::IntegrationResolved),
+            )?;
             if failed >= ESCALATED_AT {
                 resolve_escalation(tx, *subscription, Class::DeliveryFailing, at)?;
             }
         }
         return Ok(());
     }
-    let (failure, is_new) = failures::note(tx, *delivery, (attempt.class, code), at, *is_alone)?;
+    let (failure, is_new) = failures::note(tx, *delivery, attempt.class, code, at, *is_alone)?;
     // A run enters Failed with its first failure, and DeadLettered when it is given up.
     let is_first = is_new || (settlement.run_no > 1 && attempt.counted && failed == 0);
     if is_first || matches!(next, Next::GiveUp(_)) {
-        operational::integration(tx, settlement, origin, (failure, Kind::IntegrationFailed))?;
+        operational::integration(
+            tx,
+            settlement,
+            origin,
+            (failure, OperationalKind::IntegrationFailed),
+        )?;
     }
     let reason = attempt.failed_reason.as_deref().unwrap_or_default();
     if let Next::GiveUp(why) | Next::Park(why) = next {
@@ -536,20 +548,20 @@ pub(super) fn note_attempt(
 /// anew, in a new run.
 pub fn retry(tx: &WriteTx<'_>, delivery: DeliverySeq, anew: bool, now: Timestamp) -> Result<()> {
     let before = change(tx, delivery, now, |before| match before.state {
-        State::Pending => deliveries::make_due_now(tx, delivery, now),
-        State::Parked => {
+        DeliveryState::Pending => deliveries::make_due_now(tx, delivery, now),
+        DeliveryState::Parked => {
             lanes::release(tx, delivery, now)?;
             deliveries::make_due_now(tx, delivery, now)
         }
-        State::Leased => leases::take_from(tx, delivery, now),
-        State::DeadLetter | State::Skipped | State::Cancelled => {
+        DeliveryState::Leased => leases::take_from(tx, delivery, now),
+        DeliveryState::DeadLetter | DeliveryState::Skipped | DeliveryState::Cancelled => {
             deliveries::replay(tx, delivery, before.state, before.run_no, now)
         }
         _ => Err(Error::Changed("the delivery")),
     })?;
     if anew {
         renderings::forget(tx, delivery, before.run_no)?;
-        if before.state == State::Pending && before.counted_failures >= ESCALATED_AT {
+        if before.state == DeliveryState::Pending && before.counted_failures >= ESCALATED_AT {
             resolve_escalation(tx, before.subscription, Class::DeliveryFailing, now)?;
         }
     }
@@ -563,7 +575,7 @@ pub fn retry(tx: &WriteTx<'_>, delivery: DeliverySeq, anew: bool, now: Timestamp
 pub fn cancel(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timestamp) -> Result<()> {
     let before = deliveries::state(tx, delivery)?;
     deliveries::cancel(tx, delivery, reason, now)?;
-    if before.state == State::Waiting {
+    if before.state == DeliveryState::Waiting {
         tx.ring(before.subscription);
         lanes::ring_funnels(tx)?;
     }
@@ -579,8 +591,8 @@ fn change(
     tx: &WriteTx<'_>,
     delivery: DeliverySeq,
     now: Timestamp,
-    change: impl FnOnce(&DeliveryState) -> Result<()>,
-) -> Result<DeliveryState> {
+    change: impl FnOnce(&DeliveryRow) -> Result<()>,
+) -> Result<DeliveryRow> {
     let before = deliveries::state(tx, delivery)?;
     change(&before)?;
     refresh(tx, before.origin, Tried::default(), now)?;
@@ -597,7 +609,7 @@ pub fn put_in_doubt(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> 
 /// Fails with `Changed` when it is neither.
 pub fn release(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
     let before = change(tx, delivery, now, |before| match before.state {
-        State::Parked => lanes::release(tx, delivery, now),
+        DeliveryState::Parked => lanes::release(tx, delivery, now),
         _ => in_doubt::release(tx, delivery, now),
     })?;
     tx.ring(before.subscription);
@@ -610,10 +622,10 @@ pub fn release(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Resul
 pub fn skip(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timestamp) -> Result<()> {
     let before = deliveries::state(tx, delivery)?;
     match before.state {
-        State::InDoubt => in_doubt::skip(tx, delivery, reason, now)?,
+        DeliveryState::InDoubt => in_doubt::skip(tx, delivery, reason, now)?,
         _ => lanes::skip(tx, delivery, reason, now)?,
     }
-    if before.state == State::Pending && before.counted_failures >= ESCALATED_AT {
+    if before.state == DeliveryState::Pending && before.counted_failures >= ESCALATED_AT {
         resolve_escalation(tx, before.subscription, Class::DeliveryFailing, now)?;
     }
     refresh(tx, before.origin, Tried::default(), now)?;
@@ -654,7 +666,7 @@ pub fn set_aside(tx: &WriteTx<'_>) -> Result<()> {
 /// What follows when a delivery has become a dead letter without an attempt.
 fn given_up(
     tx: &WriteTx<'_>,
-    (delivery, before): (DeliverySeq, &DeliveryState),
+    (delivery, before): (DeliverySeq, &DeliveryRow),
     reason: &str,
     (now, at): (Timestamp, Timestamp),
 ) -> Result<()> {
@@ -690,7 +702,7 @@ pub fn replace(
     now: Timestamp,
 ) -> Result<DeliverySeq> {
     let place = deliveries::place(tx, delivery)?;
-    if deliveries::state(tx, delivery)?.state == State::InDoubt {
+    if deliveries::state(tx, delivery)?.state == DeliveryState::InDoubt {
         return Err(Error::Changed("the delivery"));
     }
     skip(tx, delivery, &format!("replaced by event {}", new.id), now)?;
@@ -702,7 +714,7 @@ pub fn replace(
 pub fn replay(
     tx: &WriteTx<'_>,
     delivery: DeliverySeq,
-    was: (State, u32),
+    was: (DeliveryState, u32),
     now: Timestamp,
 ) -> Result<()> {
     let before =
@@ -721,7 +733,7 @@ pub(crate) fn discard(
     now: Timestamp,
 ) -> Result<()> {
     let before = deliveries::state(tx, delivery)?;
-    if (before.state, before.run_no) != (State::DeadLetter, run_no) {
+    if (before.state, before.run_no) != (DeliveryState::DeadLetter, run_no) {
         return Err(Error::Changed("the delivery"));
     }
     cancel(tx, delivery, reason, now)

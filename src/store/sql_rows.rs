@@ -128,5 +128,5 @@ pub(super) fn check_parent(
     row: &SqlRow,
     tenant: &str,
 ) -> Result<std::result::Result<(), Defect>> {
-    row.parent_seq.map_or(Ok(Ok(())), |parent| families::check(tx, parent, (tenant, Some(row.seq))))
+    row.parent_seq.map_or(Ok(Ok(())), |parent| families::check(tx, parent, tenant, Some(row.seq)))
 }

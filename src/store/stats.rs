@@ -158,7 +158,9 @@ pub fn counts(tx: &ReadTx<'_>, tenant: &str) -> Result<TenantCounts> {
     let counts = tx.prepare(COUNTS)?.query_row([tenant], |row| {
         let (Count(subscriptions), Count(pending), Count(dead_letters), Count(in_doubt)) =
             row.try_into()?;
-        let (oldest_due_at, Count(leased), Count(parked)) = (row.get(4)?, row.get(5)?, row.get(6)?);
+        let oldest_due_at = row.get(4)?;
+        let Count(leased) = row.get(5)?;
+        let Count(parked) = row.get(6)?;
         Ok(TenantCounts {
             subscriptions,
             pending,

@@ -112,7 +112,8 @@ pub(crate) fn keep(tx: &WriteTx<'_>, new: &NewSubjectKey, now: Timestamp) -> Res
 /// Keys of a subject with a number below `before`, the newest first. `live_only`: without destroyed keys.
 pub fn of(
     tx: &ReadTx<'_>,
-    (tenant, subject): (&str, &[u8; 32]),
+    tenant: &str,
+    subject: &[u8; 32],
     live_only: bool,
     before: i64,
     most: u32,
@@ -143,7 +144,8 @@ pub fn erase(tx: &WriteTx<'_>, key_id: &KeyId, at: Timestamp) -> Result<bool> {
 
 /// All destroyed keys of a file that no service is using.
 pub fn erased_in(path: &Path) -> Result<Vec<(KeyId, Timestamp)>> {
-    let (mut all, mut after) = (Vec::new(), 0);
+    let mut all = Vec::new();
+    let mut after = 0;
     if schema::schema_version(path)?.is_none() {
         return Ok(all);
     }

@@ -6,16 +6,18 @@ use std::sync::Arc;
 use crate::base::clock::millis;
 use crate::model::failure::{Streak, UNSEEN_AFTER};
 use crate::model::form_body::Body;
-use crate::model::format::Filter;
+use crate::model::format::PayloadFilter;
 use crate::model::health_probe::Health;
 use crate::model::hold::HoldReason;
 use crate::model::outcome::AttemptClass;
-use crate::model::subscription::{NewSubscription, Routed, State, Subscription, Target};
+use crate::model::subscription::{
+    NewSubscription, Routed, Subscription, SubscriptionState, Target,
+};
 use crate::store::column::{Json, word};
 use crate::store::credentials::{self, Owner};
 use crate::store::holds;
 use crate::store::matching::{self, MatchedSubscription};
-use crate::store::page::{self, Found};
+use crate::store::page::{self, RowPage};
 use crate::store::prelude::*;
 use crate::store::routes::{KnownTerms, Route, RouteCache, RowDifferences, StoredRoute, StoredRow};
 use crate::store::tx::ChangedSubscriptions;
@@ -47,7 +49,7 @@ struct LiveRow {
     seq: SubscriptionSeq,
     tenant: String,
     site_host: Option<String>,
-    state: State,
+    state: SubscriptionState,
     failure_count: u32,
     streak: Streak,
     failing_since: Option<Timestamp>,
@@ -208,7 +210,7 @@ pub struct Wanted<'a> {
     /// An event type that they want.
     pub event_type: Option<&'a str>,
     /// Their state.
-    pub state: Option<State>,
+    pub state: Option<SubscriptionState>,
     /// Whether they fail or are held.
     pub troubled: Option<bool>,
     /// Only those with a number above this one.
@@ -218,7 +220,7 @@ pub struct Wanted<'a> {
 }
 
 /// A page of subscriptions by number. No index serves the filter: subscriptions are few, and routing reads them all.
-pub fn page(tx: &ReadTx<'_>, tenant: &str, wanted: Wanted<'_>) -> Result<Found<Subscription>> {
+pub fn page(tx: &ReadTx<'_>, tenant: &str, wanted: Wanted<'_>) -> Result<RowPage<Subscription>> {
     let Wanted { owner_id, event_type, state, troubled, mut after, limit } = wanted;
     let seq = |found: &Subscription| found.seq.0;
     let row = |row: &Row<'_>| subscription(tx, live_row(row)?, Terms::OfRow);
@@ -231,7 +233,7 @@ pub fn page(tx: &ReadTx<'_>, tenant: &str, wanted: Wanted<'_>) -> Result<Found<S
     let mut statement = tx.prepare(PAGE)?;
     loop {
         let params = (tenant, after, limit);
-        let mut found = page::page(&mut statement, params, limit, (seq, row))?;
+        let mut found = page::page(&mut statement, params, limit, seq, row)?;
         found.rows.retain(is_wanted);
         match found.next {
             Some(next) if found.rows.is_empty() => after = next,
@@ -394,7 +396,7 @@ pub fn update(tx: &WriteTx<'_>, changed: &Subscription, now: Timestamp) -> Resul
 pub fn set_state(
     tx: &WriteTx<'_>,
     seq: SubscriptionSeq,
-    state: State,
+    state: SubscriptionState,
     now: Timestamp,
 ) -> Result<()> {
     let updated = tx.execute(SET_STATE, (seq, state.as_str(), now))?;
@@ -538,7 +540,7 @@ fn subscription(tx: &ReadTx<'_>, row: LiveRow, wanted: Terms) -> Result<Subscrip
 }
 
 /// The column `filter`.
-fn stored_filter(new: &NewSubscription) -> Option<Json<&Filter>> {
+fn stored_filter(new: &NewSubscription) -> Option<Json<&PayloadFilter>> {
     (!new.filter.is_empty()).then_some(Json(&new.filter))
 }
 

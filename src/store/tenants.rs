@@ -95,7 +95,8 @@ pub fn set_pii(tx: &WriteTx<'_>, name: &str, pii: &Pii) -> Result<()> {
 /// Stores a tenant; returns whether its name was free.
 pub fn insert(
     tx: &WriteTx<'_>,
-    (name, title): (&Name, &str),
+    name: &Name,
+    title: &str,
     pii: &Pii,
     now: Timestamp,
 ) -> Result<bool> {

@@ -17,7 +17,8 @@ fn plan(sql: &str) -> String {
     pool::set_up_reader(&conn).unwrap();
     let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
     // Unbound parameters are NULL, which changes no plan.
-    let (mut rows, mut steps) = (statement.raw_query(), Vec::new());
+    let mut rows = statement.raw_query();
+    let mut steps = Vec::new();
     while let Some(row) = rows.next().unwrap() {
         steps.push(row.get::<_, String>(3).unwrap());
     }
@@ -50,7 +51,8 @@ fn may_abort(sql: &str) -> bool {
     let conn = Connection::open_in_memory().unwrap();
     conn.execute_batch(schema_shape::SCHEMA).unwrap();
     let mut statement = conn.prepare(&format!("EXPLAIN {sql}")).unwrap();
-    let (mut rows, mut aborts) = (statement.raw_query(), false);
+    let mut rows = statement.raw_query();
+    let mut aborts = false;
     while let Some(row) = rows.next().unwrap() {
         let [error, on_error] = [2, 3].map(|column| row.get::<_, i64>(column).unwrap());
         let opcode = row.get::<_, String>(1).unwrap();
@@ -252,8 +254,8 @@ fn an_id_of_a_source_or_a_provider_is_found_by_one_seek_per_source() {
             "provider=? AND provider_event_id=?",
         ),
     ] {
-        let (plan, found) =
-            (plan(sql), format!("INDEX {name} (tenant=? AND {id} AND rowid>? AND rowid<?)"));
+        let plan = plan(sql);
+        let found = format!("INDEX {name} (tenant=? AND {id} AND rowid>? AND rowid<?)");
         assert!(plan.contains(&found), "{plan}");
         let least = format!("COVERING INDEX {name} (tenant=?");
         assert_eq!(plan.matches(&least).count(), 2, "{plan}");

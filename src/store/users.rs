@@ -5,7 +5,7 @@ use crate::model::user::User;
 use crate::store::prelude::*;
 
 columns! {
-    fn found() -> Found = ("users" from "users AS u") [
+    fn found() -> UserWithPassword = ("users" from "users AS u") [
         u.seq, u.id, u.tenant, u.name, u.role, u.created_at, u.last_login_at, u.disabled_at, u.password_hash
     ] {
         user: User {
@@ -37,7 +37,7 @@ pub struct NewUser {
 
 /// A user, and the hash of its password.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct UserWithPassword {
     /// Its row.
     pub user: User,
     /// argon2id in PHC form.
@@ -46,7 +46,7 @@ pub struct Found {
 
 queries! {
     /// A user of a tenant by its name.
-    pub fn by_name(tenant: &str, name: &str) -> Option<Found> = first as found BY_NAME;
+    pub fn by_name(tenant: &str, name: &str) -> Option<UserWithPassword> = first as found BY_NAME;
 
     /// Whether there is any user.
     pub fn any() -> bool = value "SELECT EXISTS (SELECT 1 FROM users WHERE deleted_at IS NULL)";
@@ -88,8 +88,8 @@ pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Vec
 
 /// Stores role, password and whether a user is disabled.
 /// Fails with `Changed` when the user was deleted.
-pub fn set(tx: &WriteTx<'_>, to: &Found) -> Result<()> {
-    let Found { user, password_hash } = to;
+pub fn set(tx: &WriteTx<'_>, to: &UserWithPassword) -> Result<()> {
+    let UserWithPassword { user, password_hash } = to;
     let set = update!(tx, "users" {
         role: user.role, disabled_at: user.disabled_at, password_hash
     } "WHERE seq = ? AND deleted_at IS NULL", [user.seq])?;

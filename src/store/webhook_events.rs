@@ -14,7 +14,7 @@ use crate::store::column::Json;
 use crate::store::deliveries::{self, OrderedBy, Origin, Route};
 use crate::store::outbox_lists::{TRACED_WEBHOOKS, traced};
 use crate::store::page::{
-    Found, Newest, SeqRange, Span, cutoff, newest_first, newest_of_id, row_from,
+    Newest, RowPage, SeqRange, Span, cutoff, newest_first, newest_of_id, row_from,
 };
 use crate::store::prelude::*;
 use crate::store::seen_keys::Identity;
@@ -141,7 +141,8 @@ pub fn insert(
     if inserted == 0 {
         return find_repeated(tx, new)?.ok_or(Error::Changed("the webhook event"));
     }
-    let (seq, fence) = (tx.conn().last_insert_rowid(), meta::cached_fence(tx)?);
+    let seq = tx.conn().last_insert_rowid();
+    let fence = meta::cached_fence(tx)?;
     if let Some(key) = &new.sealed.key {
         subjects::keep(tx, key, new.received_at)?;
     }
@@ -238,7 +239,7 @@ pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<WebhookEv
 
 /// Which webhook events a list shows. `None` means any.
 #[derive(Clone, Debug, Default)]
-pub struct Filter {
+pub struct WebhookEventFilter {
     /// Their status.
     pub status: Option<Status>,
     /// Their provider.
@@ -258,9 +259,13 @@ pub struct Filter {
 }
 
 /// A page of webhook events without their payloads, newest first.
-pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<WebhookEvent>> {
+pub fn page(
+    tx: &ReadTx<'_>,
+    newest: Newest<'_>,
+    filter: &WebhookEventFilter,
+) -> Result<RowPage<WebhookEvent>> {
     let Newest { tenant, before, limit } = newest;
-    let Filter {
+    let WebhookEventFilter {
         status,
         provider,
         event_type,

@@ -239,7 +239,7 @@ fn an_external_call_is_not_made_once_its_subscription_is_paused() {
             } else {
                 settlement::resume(tx, &found, now)?;
             }
-            superseded::begin_call(tx, &call, (now, now))
+            superseded::begin_call(tx, &call, now, now)
         });
         done.unwrap()
     };

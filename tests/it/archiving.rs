@@ -622,7 +622,7 @@ fn hold_all(rig: &Rig) -> bool {
     let now = rig.now();
     let made = rig.appliance().store().writer().write(Queue::Accept, move |tx| {
         let id = "019c1447-5800-7000-8000-00000000abcd";
-        legal_holds::insert(tx, (id, "default", &name), &terms, now)
+        legal_holds::insert(tx, id, "default", &name, &terms, now)
     });
     made.unwrap()
 }

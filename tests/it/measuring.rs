@@ -1,6 +1,6 @@
 //! `/metrics`: every line is as the format wants it, and the numbers move when something happens.
 
-use oncebox::api::metrics::table::{self, Kind, METRICS};
+use oncebox::api::metrics::table::{self, METRICS, MetricKind};
 use oncebox::model::escalation::Class;
 
 use crate::rig::prelude::*;
@@ -83,7 +83,7 @@ fn every_metric_of_the_table_is_there_and_no_other() {
 fn names_end_with_their_units() {
     for metric in METRICS {
         let counts = metric.name.ends_with("_total");
-        assert_eq!(counts, metric.kind == Kind::Counter, "{}", metric.name);
+        assert_eq!(counts, metric.kind == MetricKind::Counter, "{}", metric.name);
         let stem = metric.name.trim_end_matches("_total");
         assert!(!stem.ends_with("_ms") && !stem.ends_with("_count"), "{}", metric.name);
     }

@@ -1,7 +1,7 @@
 //! Operational events: Oncebox tells the subscriptions that name them what became of deliveries, subscriptions,
 //! credentials, sources, the disk and the clock. `offline` tries those about the line.
 
-use oncebox::model::operational::{Kind, OfCredential};
+use oncebox::model::operational::{OfCredential, OperationalKind};
 use oncebox::store::operational;
 use oncebox::store::tx::WriteTx;
 
@@ -266,9 +266,9 @@ fn a_rotation_is_told_once_however_often_its_transaction_runs() {
     };
     let writer = rig.appliance().store().writer();
     for (kind, body) in [
-        (Kind::CredentialRotated, body(2, None)),
-        (Kind::CredentialRotated, body(2, None)),
-        (Kind::CredentialRotationFailed, body(3, Some("the target answered 401"))),
+        (OperationalKind::CredentialRotated, body(2, None)),
+        (OperationalKind::CredentialRotated, body(2, None)),
+        (OperationalKind::CredentialRotationFailed, body(3, Some("the target answered 401"))),
     ] {
         let run = move |tx: &WriteTx<'_>| operational::credential(tx, (kind, "default"), &body);
         writer.write(Queue::Upkeep, run).unwrap();

@@ -13,7 +13,7 @@ use crossbeam_channel::{Sender, bounded};
 use oncebox::base::clock::Timestamp;
 use oncebox::base::faults::Faults;
 use oncebox::base::id::{DeliverySeq, SubscriptionSeq};
-use oncebox::model::delivery::State;
+use oncebox::model::delivery::DeliveryState;
 use oncebox::model::hold::{Hold, HoldReason};
 use oncebox::model::lane::{HeadOfLine, OrderTerms};
 use oncebox::model::outcome::AttemptClass;
@@ -81,7 +81,7 @@ pub(crate) struct Row {
     pub(crate) entity: Option<i64>,
     /// Whether dead letters ahead of it do not block it.
     pub(crate) exclude_failed: bool,
-    pub(crate) state: State,
+    pub(crate) state: DeliveryState,
     pub(crate) head: bool,
     pub(crate) run_no: u32,
     pub(crate) attempts: u32,
@@ -114,7 +114,7 @@ impl Row {
             funnel: row.get(5)?,
             entity: row.get(6)?,
             exclude_failed: row.get(7)?,
-            state: word(8)?.and_then(|state| State::parse(&state)).unwrap(),
+            state: word(8)?.and_then(|state| DeliveryState::parse(&state)).unwrap(),
             head: row.get(9)?,
             run_no: row.get(10)?,
             attempts: row.get(11)?,
@@ -138,26 +138,29 @@ impl Row {
             self.state == state && !old.is_some_and(is_same)
         };
         let when = |is_now: bool, was: Option<u64>| was.filter(|_| !is_now).unwrap_or(commit);
-        let since = when(entered(State::Pending), old.map(|old| old.since));
-        let dead_in = when(entered(State::DeadLetter), old.map(|old| old.dead_in));
-        let waits_in = when(entered(State::Waiting), old.map(|old| old.waits_in));
+        let since = when(entered(DeliveryState::Pending), old.map(|old| old.since));
+        let dead_in = when(entered(DeliveryState::DeadLetter), old.map(|old| old.dead_in));
+        let waits_in = when(entered(DeliveryState::Waiting), old.map(|old| old.waits_in));
         (self.since, self.dead_in, self.waits_in) = (since, dead_in, waits_in);
         self
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.state == State::Pending
+        self.state == DeliveryState::Pending
     }
 
     /// Whether it stands in its lane.
     pub(crate) fn is_standing(&self) -> bool {
-        matches!(self.state, State::Pending | State::Waiting | State::InDoubt)
+        matches!(
+            self.state,
+            DeliveryState::Pending | DeliveryState::Waiting | DeliveryState::InDoubt
+        )
     }
 
     /// Whether it was skipped because its external call must not be made.
     pub(crate) fn is_call_spared(&self) -> bool {
         let names_it = |why: &String| why.contains("external_calls");
-        self.state == State::Skipped && self.reason.as_ref().is_some_and(names_it)
+        self.state == DeliveryState::Skipped && self.reason.as_ref().is_some_and(names_it)
     }
 
     pub(crate) fn place(&self) -> (Ms, i64) {
@@ -318,7 +321,8 @@ impl<'d> File<'d> {
 
     /// Puts everything that is not sent in doubt: the process is down, and its file is restored.
     pub(crate) fn restore(&mut self, now: Ms) {
-        let is_unsent = |row: &&Row| matches!(row.state, State::Pending | State::Waiting);
+        let is_unsent =
+            |row: &&Row| matches!(row.state, DeliveryState::Pending | DeliveryState::Waiting);
         let unsent = self.rows.iter().filter(is_unsent).map(|row| DeliverySeq(row.seq));
         let (unsent, now) = (unsent.collect::<Vec<_>>(), Timestamp::from_ms(now));
         let put = move |tx: &WriteTx<'_>| {
@@ -392,6 +396,6 @@ impl<'d> File<'d> {
     /// Whether a delivery is a dead letter behind which its lane waits.
     pub(crate) fn is_blocking(&self, row: &Row) -> bool {
         let blocks = self.subs[&row.sub].head_of_line == HeadOfLine::Block;
-        row.state == State::DeadLetter && row.lane.is_some() && blocks
+        row.state == DeliveryState::DeadLetter && row.lane.is_some() && blocks
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use oncebox::base::clock::Timestamp;
 use oncebox::base::clock::trust::{KnownTime, TimeStep};
 use oncebox::base::id::{DeliverySeq, SubscriptionSeq};
-use oncebox::model::delivery::State;
+use oncebox::model::delivery::DeliveryState;
 use oncebox::model::event::{EventOrder, NewEvent};
 use oncebox::model::external_call::NewCall;
 use oncebox::model::failure::AttemptReport;
@@ -15,7 +15,7 @@ use oncebox::model::lease::LeaseOutcome;
 use oncebox::pipeline::scheduler::decisions::Assignment;
 use oncebox::store::consuming::Consumer;
 use oncebox::store::error::{Error, Result};
-use oncebox::store::in_doubt::{Filter, in_doubt};
+use oncebox::store::in_doubt::{InDoubtFilter, in_doubt};
 use oncebox::store::known_time;
 use oncebox::store::leases::{self, Held};
 use oncebox::store::outbox::{self, Inserted};
@@ -127,7 +127,7 @@ impl Job {
                 }
             }
             Self::Begin(_, call, now) => {
-                return superseded::begin_call(tx, call, (*now, at)).map(Done::Begun);
+                return superseded::begin_call(tx, call, *now, at).map(Done::Begun);
             }
             Self::Confirm(_, confirmation, is_early) => {
                 return confirm(tx, (confirmation, *is_early), times, world);
@@ -213,10 +213,10 @@ fn act(tx: &WriteTx<'_>, deed: Deed, (now, at): (Timestamp, Timestamp)) -> Resul
         Deed::MoveToEnd(n) => settlement::move_to_end(tx, seq(n), now),
         Deed::Replay(n) => {
             let run_no = leases::any(tx, seq(n))?.map_or(0, |held| held.run_no);
-            settlement::replay(tx, seq(n), (State::Completed, run_no), now)
+            settlement::replay(tx, seq(n), (DeliveryState::Completed, run_no), now)
         }
         Deed::EndDoubt => {
-            for one in in_doubt(tx, "default", &Filter::default(), MANY)? {
+            for one in in_doubt(tx, "default", &InDoubtFilter::default(), MANY)? {
                 // Every third was sent before the restore.
                 if one.0 % 3 == 0 {
                     settlement::skip(tx, one, "it was sent before the restore", now)?;
@@ -254,10 +254,11 @@ fn confirm(
     let Confirmation { delivery, token, outcome } = confirmation;
     let held = leases::any(tx, DeliverySeq(*delivery))?.unwrap();
     let (state, run_no, n) = (held.state, held.run_no, held.attempt_count);
-    let (waits, is_old_known) = (state == State::Waiting, world.1 == Some(Bug::ConfirmedByOldUrl));
+    let (waits, is_old_known) =
+        (state == DeliveryState::Waiting, world.1 == Some(Bug::ConfirmedByOldUrl));
     let is_too_early = match token {
-        None => is_early && state == State::Pending,
-        Some(token) => state == State::Pending && *token == (run_no, n + 1),
+        None => is_early && state == DeliveryState::Pending,
+        Some(token) => state == DeliveryState::Pending && *token == (run_no, n + 1),
     };
     if waits && token.is_none_or(|token| token == (run_no, n) || is_old_known) {
         end_wait(tx, &held, outcome, times, world)?;

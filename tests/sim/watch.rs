@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use oncebox::model::delivery::State;
+use oncebox::model::delivery::DeliveryState;
 use oncebox::model::external_call::NewCall;
 use oncebox::model::failure::AttemptReport;
 use oncebox::model::lease::LeaseOutcome;
@@ -202,7 +202,7 @@ impl Watch {
             if is_before && other.is_standing() && other.since <= send.read_in {
                 self.fail(format!("{name} is sent before {} of its lane", other.seq));
             }
-            if other.state == State::Waiting && other.waits_in <= send.read_in {
+            if other.state == DeliveryState::Waiting && other.waits_in <= send.read_in {
                 self.fail(format!("{name} is sent while {} of its lane waits", other.seq));
             }
             let blocks = file.is_blocking(other) && !send.row.exclude_failed;
@@ -219,7 +219,7 @@ impl Watch {
                 self.fail(format!("{name} is sent while {} of its funnel is", other.seq));
             }
             let fetched = self.track(send.row.seq).fetched.unwrap_or(file.commits);
-            if is_other && other.state == State::Waiting && other.waits_in <= fetched {
+            if is_other && other.state == DeliveryState::Waiting && other.waits_in <= fetched {
                 self.fail(format!("{name} is sent while {} of its funnel waits", other.seq));
             }
         }
@@ -300,7 +300,8 @@ impl Watch {
 
     fn wait_ends(&mut self, before: &Held) {
         let n = (before.run_no, before.attempt_count);
-        if before.state != State::Waiting || !self.track(before.delivery.0).ended.insert(n) {
+        if before.state != DeliveryState::Waiting || !self.track(before.delivery.0).ended.insert(n)
+        {
             self.fail(format!("the wait {n:?} of {} ends again", before.delivery));
         }
     }
@@ -308,7 +309,7 @@ impl Watch {
     /// What must hold in the file after every commit.
     pub(crate) fn looks_at(&mut self, file: &File<'_>) {
         let mut held = BTreeSet::new();
-        for row in file.rows.iter().filter(|row| row.state == State::Waiting) {
+        for row in file.rows.iter().filter(|row| row.state == DeliveryState::Waiting) {
             let is_free = |place: Option<i64>| place.is_none_or(|place| held.insert(place));
             if ![row.lane, row.funnel].map(is_free).iter().all(|is| *is) {
                 self.fail(format!("delivery {} waits beside another one", row.seq));
@@ -407,14 +408,14 @@ impl Watch {
             let called = self.entities.get(&key).is_some_and(|entity| entity.sends > 0);
             let most = row.max_attempts.unwrap_or_else(|| sub.rules.schedule.max_attempts());
             match row.state {
-                State::Completed if sends == 0 => {
+                DeliveryState::Completed if sends == 0 => {
                     self.fail(format!("delivery {} is completed and was never sent", row.seq));
                 }
-                State::Skipped if row.is_call_spared() && !called => {
+                DeliveryState::Skipped if row.is_call_spared() && !called => {
                     self.fail(format!("delivery {} is skipped without a call: {row:?}", row.seq));
                 }
-                State::Waiting => self.fail(format!("delivery {} waits for ever", row.seq)),
-                State::DeadLetter if !refused && row.counted < most.min(8) => {
+                DeliveryState::Waiting => self.fail(format!("delivery {} waits for ever", row.seq)),
+                DeliveryState::DeadLetter if !refused && row.counted < most.min(8) => {
                     self.fail(format!("delivery {} is dead without a reason: {row:?}", row.seq));
                 }
                 _ => {}
@@ -434,7 +435,8 @@ impl Watch {
                 .iter()
                 .filter(|row| row.sub == sub && row.entity == Some(entity))
                 .collect();
-            let is_stopped = |row: &&&Row| row.state != State::Completed && !row.is_call_spared();
+            let is_stopped =
+                |row: &&&Row| row.state != DeliveryState::Completed && !row.is_call_spared();
             let Some(newest) = own.iter().max_by_key(|row| row.place()) else { continue };
             if !own.iter().any(|row| is_stopped(&row)) && content.as_ref() != Some(&newest.content)
             {

@@ -3,6 +3,7 @@
 //!
 //! Every rule names its reason in the message. The rules are tried on planted faults below.
 
+mod names;
 mod repeats;
 
 use std::collections::{BTreeMap, BTreeSet};

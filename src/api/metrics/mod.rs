@@ -13,7 +13,7 @@ use crate::api::metrics::page::Page;
 use crate::api::prelude::*;
 use crate::api::route::public;
 use crate::backup::manifest;
-use crate::databases::state::{Standing, State};
+use crate::databases::state::{DatabaseHealth, Standing};
 use crate::health_probes;
 use crate::http::message::Method::Get;
 use crate::model::disk::Room;
@@ -164,7 +164,8 @@ fn sources(api: &Api, page: &mut Page) -> Result<(), Problem> {
 
 /// Databases of others. Their names are an operator's, and stand in `GET /v1/databases`.
 fn databases(api: &Api, page: &mut Page) {
-    let states: Vec<State> = api.flow.databases.all().map(|database| database.state()).collect();
+    let states: Vec<DatabaseHealth> =
+        api.flow.databases.all().map(|database| database.state()).collect();
     let count = |standing| states.iter().filter(|state| state.standing == standing).count();
     let counts = [Standing::Up, Standing::Away, Standing::Unknown].map(count);
     page.all("oncebox_databases", counts.map(|count| u64::try_from(count).unwrap_or(u64::MAX)));

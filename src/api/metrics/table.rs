@@ -2,7 +2,7 @@
 
 words! {
     /// What kind of metric it is.
-    pub enum Kind {
+    pub enum MetricKind {
         /// Only goes up, until the process ends.
         Counter = "counter",
         /// Goes up and down.
@@ -22,7 +22,7 @@ pub struct Metric {
     /// Its name, with its unit.
     pub name: &'static str,
     /// Its kind.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// Its labels and their values; empty: none.
     pub labels: &'static str,
     /// What it means.
@@ -33,7 +33,7 @@ pub struct Metric {
 
 const fn metric(
     name: &'static str,
-    kind: Kind,
+    kind: MetricKind,
     labels: &'static str,
     about: &'static str,
     alert: &'static str,
@@ -41,7 +41,7 @@ const fn metric(
     Metric { name, kind, labels, about, alert }
 }
 
-use Kind::{Counter, Gauge, Histogram};
+use MetricKind::{Counter, Gauge, Histogram};
 
 use crate::base::words::words;
 

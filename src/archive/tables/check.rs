@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::archive::tables::moves::{Wanted, note_out, out, place};
-use crate::archive::{Batch, Kind, Month};
+use crate::archive::{ArchivedKind, Batch, Month};
 use crate::store::error::Result;
 use crate::store::seen_keys::{self, Seen};
 use crate::store::tx::{ReadTx, WriteTx, tuple};
@@ -43,10 +43,10 @@ const BODIES_OF_NOTHING: &str = "
 /// Number, tenant, source, key, id and status of an event.
 type Listed = (i64, String, String, String, String, String);
 
-fn listed(tx: &ReadTx<'_>, kind: Kind, after: i64) -> Result<Vec<Listed>> {
+fn listed(tx: &ReadTx<'_>, kind: ArchivedKind, after: i64) -> Result<Vec<Listed>> {
     let sql = match kind {
-        Kind::Event => EVENTS,
-        Kind::WebhookEvent => WEBHOOK_EVENTS,
+        ArchivedKind::Event => EVENTS,
+        ArchivedKind::WebhookEvent => WEBHOOK_EVENTS,
     };
     tx.rows(sql, [after], tuple)
 }
@@ -57,19 +57,19 @@ pub fn note_month(
     tx: &WriteTx<'_>,
     from: &ReadTx<'_>,
     month: &Month,
-    kind: Kind,
+    kind: ArchivedKind,
     after: i64,
 ) -> Result<Option<i64>> {
     let rows = listed(from, kind, after)?;
     let last = rows.last().map(|(seq, ..)| *seq);
     let mut twice = Batch { kind, month: month.clone(), seqs: Vec::new(), bytes: 0 };
     for (seq, tenant, source, key, id, status) in rows {
-        let identity = (kind.as_str(), (tenant.as_str(), source.as_str(), key.as_str()));
+        let identity = (tenant.as_str(), source.as_str(), key.as_str());
         if place(tx, kind, &Wanted::Number(seq))?.is_some() {
             twice.seqs.push(seq);
-        } else if seen_keys::look_up(tx, identity.0, identity.1)?.is_none() {
+        } else if seen_keys::look_up(tx, kind.as_str(), identity)?.is_none() {
             let seen = Seen { id, status, month: month.to_string() };
-            seen_keys::note(tx, identity, &seen)?;
+            seen_keys::note(tx, kind.as_str(), identity, &seen)?;
         }
     }
     if !twice.seqs.is_empty() {
@@ -102,7 +102,7 @@ pub fn faults(month: &ReadTx<'_>, database: &ReadTx<'_>) -> Result<Vec<String>> 
     if bodies > 0 {
         faults.push(format!("rows of payloads that belong to no event: {bodies}"));
     }
-    for kind in Kind::ALL {
+    for kind in ArchivedKind::ALL {
         let twice = twice(month, database, kind)?;
         if twice > 0 {
             faults.push(format!("events ({kind}) that the database has as well: {twice}"));
@@ -112,7 +112,7 @@ pub fn faults(month: &ReadTx<'_>, database: &ReadTx<'_>) -> Result<Vec<String>> 
 }
 
 /// Counts events that the database has as well, without a note that it does.
-fn twice(month: &ReadTx<'_>, database: &ReadTx<'_>, kind: Kind) -> Result<u64> {
+fn twice(month: &ReadTx<'_>, database: &ReadTx<'_>, kind: ArchivedKind) -> Result<u64> {
     let (mut count, mut after) = (0, 0);
     loop {
         let rows = listed(month, kind, after)?;

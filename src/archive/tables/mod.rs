@@ -10,7 +10,7 @@ pub mod space;
 pub mod views;
 pub mod walk;
 
-use crate::archive::Kind;
+use crate::archive::ArchivedKind;
 use crate::store::legal_holds::is_held_by;
 use crate::store::{outbox_lists, webhook_events};
 
@@ -133,9 +133,9 @@ const WEBHOOK_EVENTS: Statements = statements!(
     webhook_events::RECEIVED_FROM
 );
 
-const fn of(kind: Kind) -> &'static Statements {
+const fn of(kind: ArchivedKind) -> &'static Statements {
     match kind {
-        Kind::Event => &EVENTS,
-        Kind::WebhookEvent => &WEBHOOK_EVENTS,
+        ArchivedKind::Event => &EVENTS,
+        ArchivedKind::WebhookEvent => &WEBHOOK_EVENTS,
     }
 }

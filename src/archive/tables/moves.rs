@@ -4,7 +4,7 @@ use rusqlite::Row;
 
 use super::rows::{delete, each_row, moved, put, summary};
 use super::{Statements, of};
-use crate::archive::{Batch, Kind, Summary};
+use crate::archive::{ArchivedKind, Batch, Summary};
 use crate::store::error::{Error, Result};
 use crate::store::seen_keys::{self, Seen};
 use crate::store::tx::{ReadTx, WriteTx, tuple};
@@ -80,7 +80,7 @@ pub enum Wanted {
 }
 
 /// Finds an event; `None` if the file does not have it.
-pub fn place(tx: &ReadTx<'_>, kind: Kind, wanted: &Wanted) -> Result<Option<Place>> {
+pub fn place(tx: &ReadTx<'_>, kind: ArchivedKind, wanted: &Wanted) -> Result<Option<Place>> {
     let row = |row: &Row<'_>| Ok(Place { seq: row.get(0)?, id: row.get(1)?, parent: row.get(2)? });
     let Statements { by_id, by_number, .. } = of(kind);
     match wanted {
@@ -106,7 +106,7 @@ pub fn present(tx: &ReadTx<'_>, batch: &Batch) -> Result<Batch> {
 /// one by now, and all stay.
 pub fn end(tx: &WriteTx<'_>, batch: &Batch, copied: &Summary) -> Result<bool> {
     let seqs = batch.json();
-    let is_parent = batch.kind == Kind::Event && tx.exists(HAS_CHILD, [&seqs])?;
+    let is_parent = batch.kind == ArchivedKind::Event && tx.exists(HAS_CHILD, [&seqs])?;
     if is_parent || summary(tx, batch)? != *copied {
         return Ok(false);
     }
@@ -114,7 +114,7 @@ pub fn end(tx: &WriteTx<'_>, batch: &Batch, copied: &Summary) -> Result<bool> {
     for (tenant, source, key, id, status) in identities {
         let seen = Seen { id, status, month: batch.month.to_string() };
         let identity = (tenant.as_str(), source.as_str(), key.as_str());
-        seen_keys::note(tx, (batch.kind.as_str(), identity), &seen)?;
+        seen_keys::note(tx, batch.kind.as_str(), identity, &seen)?;
     }
     delete(tx, batch)?;
     forget_out(tx, batch)?;
@@ -143,7 +143,7 @@ pub fn bring_back(tx: &WriteTx<'_>, from: &ReadTx<'_>, batch: &Batch) -> Result<
     let identities: Vec<Identified> =
         from.rows(of(batch.kind).identities, [batch.json()], tuple)?;
     for (tenant, source, key, ..) in &identities {
-        seen_keys::forget(tx, (batch.kind.as_str(), (tenant, source, key)))?;
+        seen_keys::forget(tx, batch.kind.as_str(), (tenant, source, key))?;
     }
     note_out(tx, batch).map(drop)
 }

@@ -5,7 +5,7 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Row, params_from_iter};
 
 use super::{Part, Statements, of};
-use crate::archive::{Batch, Kind, Summary};
+use crate::archive::{ArchivedKind, Batch, Summary};
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx};
 
@@ -13,7 +13,7 @@ const COLUMNS: &str = "SELECT name FROM pragma_table_info(?1) ORDER BY cid";
 
 const FORGET_BODIES: &str = "DELETE FROM payloads WHERE seq IN (SELECT value FROM json_each(?1))";
 
-pub(super) fn moved(kind: Kind) -> impl Iterator<Item = &'static Part> {
+pub(super) fn moved(kind: ArchivedKind) -> impl Iterator<Item = &'static Part> {
     let Statements { parts, bodies, .. } = of(kind);
     parts.iter().chain([bodies])
 }

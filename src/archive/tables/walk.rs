@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::of;
-use crate::archive::{Batch, Kind, Month};
+use crate::archive::{ArchivedKind, Batch, Month};
 use crate::base::clock::Timestamp;
 use crate::config::settings::Archive as Settings;
 use crate::store::error::Result;
@@ -50,7 +50,7 @@ pub struct Walk {
 }
 
 /// Begins a walk over the events that may have finished by then.
-pub fn walk(tx: &ReadTx<'_>, kind: Kind, before: &Before) -> Result<Walk> {
+pub fn walk(tx: &ReadTx<'_>, kind: ArchivedKind, before: &Before) -> Result<Walk> {
     Ok(Walk { after: 0, below: number_at(tx, of(kind).received_from, before.latest)? })
 }
 
@@ -58,7 +58,7 @@ pub fn walk(tx: &ReadTx<'_>, kind: Kind, before: &Before) -> Result<Walk> {
 /// empty.
 pub fn next(
     tx: &ReadTx<'_>,
-    kind: Kind,
+    kind: ArchivedKind,
     walk: &mut Walk,
     Before { by, of: by_of, .. }: &Before,
 ) -> Result<Option<Batch>> {
@@ -108,7 +108,7 @@ impl Count {
 }
 
 /// Counts the events that finished by then.
-pub fn count(tx: &ReadTx<'_>, kind: Kind, before: &Before) -> Result<Count> {
+pub fn count(tx: &ReadTx<'_>, kind: ArchivedKind, before: &Before) -> Result<Count> {
     let (mut walk, mut all) = (walk(tx, kind, before)?, Count::default());
     while let Some(batch) = next(tx, kind, &mut walk, before)? {
         let events = u64::try_from(batch.seqs.len()).unwrap_or(0);

@@ -96,7 +96,9 @@ pub(super) fn deliveries(view: &View<'_>) -> Result<Content, PageError> {
         (
             "state",
             t.state,
-            FilterInput::Counted(&delivery::State::ALL.map(delivery::State::as_str)),
+            FilterInput::Counted(
+                &delivery::DeliveryState::ALL.map(delivery::DeliveryState::as_str),
+            ),
         ),
         ("subscription", t.subscription, FilterInput::Choice(&names(&subscriptions))),
         ("code", t.code, FilterInput::Text),

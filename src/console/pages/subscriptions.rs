@@ -7,13 +7,17 @@ use crate::console::history;
 use crate::console::prelude::*;
 use crate::model::event::OWN_SOURCE;
 use crate::model::hold::HoldReason;
-use crate::model::subscription::State;
+use crate::model::subscription::SubscriptionState;
 
 pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let fields = [
         ("event_type", t.event_type, FilterInput::Text),
-        ("state", t.state, FilterInput::Choice(&State::ALL.map(State::as_str))),
+        (
+            "state",
+            t.state,
+            FilterInput::Choice(&SubscriptionState::ALL.map(SubscriptionState::as_str)),
+        ),
         ("owner_id", t.owner, FilterInput::Text),
     ];
     let recent = view.read_or_null("/v1/stats/recent", &[]);

@@ -10,7 +10,7 @@ use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
 use crate::base::schema::{NameText, Whole};
 use crate::jobs::{Action, Batch, Cursor, Item, NewJob};
-use crate::model::delivery::State;
+use crate::model::delivery::DeliveryState;
 use crate::model::outcome::AttemptClass;
 use crate::store::column::{Count, cell};
 use crate::store::error::Result;
@@ -210,7 +210,7 @@ fn is_full<T>(found: &[T], limit: u32) -> bool {
 
 fn item(dead: &Dead) -> Item {
     let delivery = DeliverySeq(dead.seq);
-    let action = Action::Change { delivery, state: State::DeadLetter, run_no: dead.run_no };
+    let action = Action::Change { delivery, state: DeliveryState::DeadLetter, run_no: dead.run_no };
     let actions = vec![((dead.order_at, dead.seq), action)];
     Item { seq: dead.seq, is_webhook_event: false, actions }
 }

@@ -9,8 +9,8 @@ use rusqlite::{Row, ToSql, params};
 use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::jobs::tables::expunged;
-use crate::jobs::{Action, Batch, Cursor, Filter, Item, Kind, MAX_BATCH, NewJob};
-use crate::model::delivery::State;
+use crate::jobs::{Action, Batch, Cursor, Item, JobFilter, JobKind, MAX_BATCH, NewJob};
+use crate::model::delivery::DeliveryState;
 use crate::model::event::Event;
 use crate::model::form_body::Body;
 use crate::model::outcome::AttemptClass;
@@ -92,7 +92,7 @@ changes! {
 }
 
 /// Where a job begins and ends: it covers the events that exist now.
-pub(super) fn start(tx: &ReadTx<'_>, kind: Kind, filter: &Filter) -> Result<Cursor> {
+pub(super) fn start(tx: &ReadTx<'_>, kind: JobKind, filter: &JobFilter) -> Result<Cursor> {
     let mut cursor = Cursor::default();
     let before = |first_from: &str| match filter.since {
         Some(since) => number_at(tx, first_from, since).map(|at| at.saturating_sub(1)),
@@ -105,10 +105,10 @@ pub(super) fn start(tx: &ReadTx<'_>, kind: Kind, filter: &Filter) -> Result<Curs
         cursor.webhook_end = expunged::last(tx, "webhook_events")?;
         return Ok(cursor);
     }
-    if kind != Kind::ReplayWebhookEvents {
+    if kind != JobKind::ReplayWebhookEvents {
         (cursor.after, cursor.end) = (before(outbox_lists::RECEIVED_FROM)?, last(LAST)?);
     }
-    if kind != Kind::ReplayEvents {
+    if kind != JobKind::ReplayEvents {
         (cursor.webhook_after, cursor.webhook_end) =
             (before(webhook_events::RECEIVED_FROM)?, last(LAST_WEBHOOK)?);
     }
@@ -182,8 +182,8 @@ pub(super) fn finished(
     limit: u32,
 ) -> Result<Batch> {
     let search = Search { tx, job, live: Vec::new() };
-    let Filter { aggregate_type, aggregate_id, provider, .. } = &job.filter;
-    let is_webhook_event = job.kind == Kind::ExpungeWebhookEvents;
+    let JobFilter { aggregate_type, aggregate_id, provider, .. } = &job.filter;
+    let is_webhook_event = job.kind == JobKind::ExpungeWebhookEvents;
     let mut cursor = cursor.clone();
     let (found, is_last) = if is_webhook_event {
         let place = (cursor.webhook_after, cursor.webhook_end);
@@ -223,7 +223,7 @@ impl Search<'_> {
     }
 
     fn events(&self, place: (i64, i64), limit: u32) -> Result<Events> {
-        let Filter { aggregate_type, aggregate_id, .. } = &self.job.filter;
+        let JobFilter { aggregate_type, aggregate_id, .. } = &self.job.filter;
         self.next((AFTER, NEXT), place, limit, params![aggregate_type, aggregate_id])
     }
 
@@ -243,7 +243,7 @@ impl Search<'_> {
             return Ok((Vec::new(), end.max(after)));
         };
         let last = next.saturating_add(i64::from(MAX_LOOKED_AT)).min(end);
-        let Filter { event_type, since, until, .. } = &self.job.filter;
+        let JobFilter { event_type, since, until, .. } = &self.job.filter;
         let mut params: Vec<&dyn ToSql> =
             vec![&self.job.tenant, &after, &last, &limit, event_type, since, until];
         params.extend_from_slice(more);
@@ -260,7 +260,7 @@ impl Search<'_> {
         origin: Origin,
         named: Option<&Subscription>,
     ) -> Result<Vec<((Timestamp, i64), Action)>> {
-        let Filter { class, code, .. } = &self.job.filter;
+        let JobFilter { class, code, .. } = &self.job.filter;
         let (sql, seq) = origin.choose(DELIVERIES_OF, DELIVERIES_OF_WEBHOOK);
         let found =
             self.tx.rows(sql, (seq, class.map(AttemptClass::as_str), code), event_delivery)?;
@@ -270,7 +270,8 @@ impl Search<'_> {
         let is_meant = |delivery: &&EventDelivery| {
             delivery.matches_filter
                 && named.is_none_or(|named| named.seq == delivery.subscription)
-                && (self.job.kind != Kind::Recover || delivery.state == State::DeadLetter)
+                && (self.job.kind != JobKind::Recover
+                    || delivery.state == DeliveryState::DeadLetter)
         };
         let mut actions: Vec<_> =
             found.iter().filter(is_live).filter(is_meant).map(EventDelivery::action).collect();
@@ -302,7 +303,7 @@ impl Search<'_> {
 /// A delivery of an event.
 struct EventDelivery {
     seq: DeliverySeq,
-    state: State,
+    state: DeliveryState,
     run_no: u32,
     subscription: SubscriptionSeq,
     order_at: Timestamp,
@@ -401,7 +402,10 @@ pub fn open_deliveries(tx: &ReadTx<'_>, event: i64) -> Result<Vec<DeliverySeq>> 
     let nothing: Option<&str> = None;
     let found = tx.rows(DELIVERIES_OF, (event, nothing, nothing), event_delivery)?;
     let is_open = |delivery: &EventDelivery| {
-        matches!(delivery.state, State::Pending | State::Leased | State::InDoubt)
+        matches!(
+            delivery.state,
+            DeliveryState::Pending | DeliveryState::Leased | DeliveryState::InDoubt
+        )
     };
     Ok(found.into_iter().filter(is_open).map(|delivery| delivery.seq).collect())
 }

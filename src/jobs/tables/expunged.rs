@@ -4,7 +4,7 @@
 //! Not here: finding them ([`super::events`]).
 
 use crate::base::clock::Timestamp;
-use crate::jobs::Kind;
+use crate::jobs::JobKind;
 use crate::store::error::Result;
 use crate::store::legal_holds::{can_be_expunged, is_held_by};
 use crate::store::tx::{ReadTx, WriteTx};
@@ -72,9 +72,14 @@ const LAST: &str = "SELECT seq FROM sqlite_sequence WHERE name = ?1";
 
 /// Removes what those events have that are still finished: payloads, what was sent of them, and the answers. Returns
 /// how many.
-pub(super) fn expunge(tx: &WriteTx<'_>, kind: Kind, seqs: &[i64], now: Timestamp) -> Result<u64> {
+pub(super) fn expunge(
+    tx: &WriteTx<'_>,
+    kind: JobKind,
+    seqs: &[i64],
+    now: Timestamp,
+) -> Result<u64> {
     let json = |seqs: &[i64]| serde_json::to_string(seqs).unwrap_or_default();
-    let of = if kind == Kind::ExpungeWebhookEvents { &WEBHOOK_EVENTS } else { &EVENTS };
+    let of = if kind == JobKind::ExpungeWebhookEvents { &WEBHOOK_EVENTS } else { &EVENTS };
     let which: Vec<i64> = tx.list(of.which, [json(seqs)])?;
     let seqs = json(&which);
     let bodies: String = tx.value(of.bodies, [&seqs])?;

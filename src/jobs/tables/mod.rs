@@ -9,12 +9,12 @@ mod expunged;
 use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
 use crate::jobs::{
-    Action, Batch, Became, Cursor, Filter, Job, Kind, MAX_COUNTED, MAX_REACHED, Matched, NewJob,
-    Pace, Progress, State,
+    Action, Batch, Became, Cursor, Job, JobFilter, JobKind, JobState, MAX_COUNTED, MAX_REACHED,
+    Matched, NewJob, Pace, Progress,
 };
 use crate::store::column::{Count, Json, to_json, words};
 use crate::store::error::{Error, Result};
-use crate::store::page::{Found, Newest};
+use crate::store::page::{Newest, RowPage};
 use crate::store::sql::{changes, columns, insert, queries};
 use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::{meta, settlement};
@@ -69,8 +69,8 @@ const ADVANCE: &str = "
      WHERE seq = ?1 AND cursor = ?2 AND state = 'running'";
 
 words! {
-    Kind;
-    State;
+    JobKind;
+    JobState;
 }
 
 /// Running jobs that one question reads at most.
@@ -91,7 +91,7 @@ changes! {
 
     /// Ends a running job, with an error if it failed. What was done stays done.
     /// Fails with `Changed` when it has ended.
-    pub fn end(seq: i64, state: State, error: Option<&str>, now: Timestamp) of "the job" =
+    pub fn end(seq: i64, state: JobState, error: Option<&str>, now: Timestamp) of "the job" =
         "UPDATE jobs SET state = ?2, error = ?3, finished_at = ?4 WHERE seq = ?1 AND state = 'running'";
 }
 
@@ -105,10 +105,10 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewJob, matched: Matched) -> Result<()> {
 }
 
 /// Jobs, newest first.
-pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, state: Option<State>) -> Result<Found<Job>> {
+pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, state: Option<JobState>) -> Result<RowPage<Job>> {
     let Newest { tenant, before, limit } = newest;
-    let params = (tenant, before, limit, state.map(State::as_str));
-    Ok(Found::of(tx.rows(PAGE, params, job)?, limit, |job| job.seq))
+    let params = (tenant, before, limit, state.map(JobState::as_str));
+    Ok(RowPage::of(tx.rows(PAGE, params, job)?, limit, |job| job.seq))
 }
 
 /// Jobs that run: the oldest of each tenant first, then the second oldest of each.
@@ -136,7 +136,7 @@ pub fn replays_before(
     (order_at, seq): (Timestamp, DeliverySeq),
 ) -> Result<Option<String>> {
     for Job { new, .. } in running(tx, MAX_RUNNING)? {
-        let is_replay = new.kind == Kind::ReplayDeadLetters && new.tenant == tenant;
+        let is_replay = new.kind == JobKind::ReplayDeadLetters && new.tenant == tenant;
         let first = if is_replay { dead_letters::first_of_lane(tx, &new, lane)? } else { None };
         if first.is_some_and(|first| first < (order_at.ms(), seq.0)) {
             return Ok(Some(new.id));
@@ -146,7 +146,7 @@ pub fn replays_before(
 }
 
 /// The cursor of a new job, which covers what exists now.
-pub fn start(tx: &ReadTx<'_>, kind: Kind, filter: &Filter) -> Result<Cursor> {
+pub fn start(tx: &ReadTx<'_>, kind: JobKind, filter: &JobFilter) -> Result<Cursor> {
     if kind.is_of_dead_letters() {
         return Ok(Cursor { end: meta::deaths(tx)?, ..Cursor::default() });
     }
@@ -242,7 +242,7 @@ pub fn advance(
         None => carry_out(tx, &job.new, batch, now)?,
     };
     note_reached(tx, job.seq, &reached)?;
-    let state = if batch.is_last { State::Completed } else { State::Running };
+    let state = if batch.is_last { JobState::Completed } else { JobState::Running };
     tx.change_one(
         ADVANCE,
         (
@@ -315,7 +315,7 @@ fn carry_out_one(
     now: Timestamp,
 ) -> Result<Option<DeliverySeq>> {
     match action {
-        Action::Change { delivery, run_no, .. } if job.kind == Kind::DiscardDeadLetters => {
+        Action::Change { delivery, run_no, .. } if job.kind == JobKind::DiscardDeadLetters => {
             let reason = job.reason.as_deref().unwrap_or_default();
             let reason = format!("discarded by {}: {reason}", job.requested_by);
             settlement::discard(tx, delivery, run_no, &reason, now).map(|()| Some(delivery))

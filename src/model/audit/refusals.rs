@@ -15,12 +15,12 @@ const MAX_ROWS: usize = 20;
 const MAX_AT_ONCE: u32 = 10;
 
 /// What is counted together: address, action and result. `None`: all kinds beyond [`MAX_ROWS`].
-type Kind = Option<(String, String, Outcome)>;
+type RefusalKind = Option<(String, String, Outcome)>;
 
 /// The refusals of the last minute.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    open: BTreeMap<Kind, Window>,
+    open: BTreeMap<RefusalKind, Window>,
 }
 
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl Ledger {
     /// The rows for counted refusals whose minute is over; with `all`, for all of them.
     pub fn due(&mut self, now: Duration, all: bool) -> Vec<NewAuditEvent> {
         let is_over = |window: &Window| all || now.saturating_sub(window.since) >= WINDOW;
-        let over: Vec<Kind> = self
+        let over: Vec<RefusalKind> = self
             .open
             .iter()
             .filter(|(_, window)| is_over(window))

@@ -15,7 +15,7 @@ pub const MAX_DEPTH: usize = 128;
 
 /// The type of a value, as its first byte tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum JsonKind {
     /// `{`
     Object,
     /// `[`
@@ -64,12 +64,12 @@ impl<'t> Cursor<'t> {
     }
 
     /// The type of the next value.
-    pub fn kind(&mut self) -> Kind {
+    pub fn kind(&mut self) -> JsonKind {
         match self.peek() {
-            Some(b'{') => Kind::Object,
-            Some(b'[') => Kind::Array,
-            Some(b'"') => Kind::Text,
-            _ => Kind::Plain,
+            Some(b'{') => JsonKind::Object,
+            Some(b'[') => JsonKind::Array,
+            Some(b'"') => JsonKind::Text,
+            _ => JsonKind::Plain,
         }
     }
 
@@ -298,7 +298,7 @@ mod tests {
     fn a_byte_order_mark_is_skipped_and_counts_as_bytes() {
         let body = "\u{feff}{\"a\":1}".as_bytes();
         let mut cursor = Cursor::of(body).unwrap();
-        assert_eq!((cursor.kind(), cursor.at()), (Kind::Object, 3));
+        assert_eq!((cursor.kind(), cursor.at()), (JsonKind::Object, 3));
         let span = cursor.value();
         assert_eq!(cursor.text(&span), "{\"a\":1}");
         for body in ["\u{feff}\u{feff}1", "{\u{feff}}", "\u{feff}"] {

@@ -10,7 +10,7 @@ pub mod number;
 pub mod value;
 
 #[cfg(feature = "service")]
-pub use cursor::{Cursor, Kind, quoted, unescaped};
+pub use cursor::{Cursor, JsonKind, quoted, unescaped};
 pub use cursor::{MAX_DEPTH, is_shallow};
 #[cfg(feature = "service")]
 pub use number::Decimal;

@@ -6,7 +6,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::model::json::cursor::{Cursor, Kind, MAX_DEPTH, quoted, unescaped};
+use crate::model::json::cursor::{Cursor, JsonKind, MAX_DEPTH, quoted, unescaped};
 use crate::model::json::number::Decimal;
 
 /// Members of an object that are compared with each other; more are sorted to find a name that is there twice.
@@ -231,17 +231,17 @@ impl std::fmt::Display for Json {
 /// Reads the value at the cursor. The body was checked, so only its depth can be wrong.
 fn value(cursor: &mut Cursor<'_>, depth: usize) -> Result<Json, Unreadable> {
     let kind = cursor.kind();
-    if matches!(kind, Kind::Object | Kind::Array) && depth >= MAX_DEPTH {
+    if matches!(kind, JsonKind::Object | JsonKind::Array) && depth >= MAX_DEPTH {
         return Err(Unreadable::Deep);
     }
     let inner = depth.saturating_add(1);
     match kind {
-        Kind::Text => Ok(Json::Text(text(cursor))),
-        Kind::Plain => {
+        JsonKind::Text => Ok(Json::Text(text(cursor))),
+        JsonKind::Plain => {
             let span = cursor.value();
-            Ok(plain(cursor.text(&span)))
+            Ok(keyword_or_number(cursor.text(&span)))
         }
-        Kind::Array => {
+        JsonKind::Array => {
             cursor.enter();
             let mut items = Vec::new();
             while !cursor.eats(b']') {
@@ -251,7 +251,7 @@ fn value(cursor: &mut Cursor<'_>, depth: usize) -> Result<Json, Unreadable> {
             }
             Ok(Json::List(items.into_boxed_slice()))
         }
-        Kind::Object => {
+        JsonKind::Object => {
             cursor.enter();
             let mut members = Vec::new();
             while !cursor.eats(b'}') {
@@ -279,7 +279,7 @@ fn text(cursor: &mut Cursor<'_>) -> Box<str> {
     unescaped(cursor.text(&span)).unwrap_or_default().into()
 }
 
-fn plain(raw: &str) -> Json {
+fn keyword_or_number(raw: &str) -> Json {
     match raw {
         "null" => Json::Null,
         "true" => Json::Bool(true),

@@ -244,9 +244,9 @@ impl LeaseManager {
         let (mut items, mut unopened) = (Vec::with_capacity(leased.len()), Vec::new());
         for leased in leased {
             match self.item(&destination, (lease, until), *leased) {
-                Ok(Given::Item(item)) => items.push(*item),
-                Ok(Given::Cancelled) => {}
-                Ok(Given::Unopenable) => unopened.push(give_up(leased, lease)),
+                Ok(Handover::Item(item)) => items.push(*item),
+                Ok(Handover::Cancelled) => {}
+                Ok(Handover::Unopenable) => unopened.push(give_up(leased, lease)),
                 Err(error) => {
                     let delivery = leased.delivery;
                     tracing::error!(%error, %delivery, "an event cannot be opened; it is handed back");
@@ -265,17 +265,17 @@ impl LeaseManager {
         destination: &Destination,
         (lease, until): (&str, Timestamp),
         Leased { delivery, attempt }: Leased,
-    ) -> Result<Given> {
+    ) -> Result<Handover> {
         let outgoing = self.consume.store.read(|tx| deliveries::outgoing(tx, delivery))?;
-        let Some(mut outgoing) = outgoing else { return Ok(Given::Cancelled) };
+        let Some(mut outgoing) = outgoing else { return Ok(Handover::Cancelled) };
         // Reports about the event are cleaned when they come in.
         if !self.consume.privacy.open_sealed(&mut outgoing)?.is_whole {
-            return Ok(Given::Unopenable);
+            return Ok(Handover::Unopenable);
         }
         let at = self.consume.clock.wall();
         let headers = destination.headers(&outgoing, at, &consuming::span(lease, delivery));
         let item = Item { headers, outgoing, lease: lease.to_owned(), until, attempt };
-        Ok(Given::Item(Box::new(item)))
+        Ok(Handover::Item(Box::new(item)))
     }
 
     fn put_back(&self, subscription: &Subscription, reports: Vec<Report>) {
@@ -311,7 +311,7 @@ impl LeaseManager {
 }
 
 /// What is done with a leased delivery.
-enum Given {
+enum Handover {
     /// It is given to the consumer.
     Item(Box<Item>),
     /// It was cancelled meanwhile.

@@ -17,7 +17,7 @@ use crate::config::{Settings, own_variables};
 use crate::http::identity::Identity;
 use crate::keys::Keyring;
 use crate::model::audit::{Actor, NewAuditEvent};
-use crate::model::credential::{self, MAX_SECRET_BYTES, Purpose, RotationPlan, State};
+use crate::model::credential::{self, CredentialState, MAX_SECRET_BYTES, Purpose, RotationPlan};
 use crate::model::effect::{AskedBy, EffectKind};
 use crate::model::name::DEFAULT_TENANT;
 use crate::model::outcome::AttemptClass;
@@ -83,8 +83,8 @@ impl Drop for Busy {
     }
 }
 
-/// New material, checked, and sealed when it is stored.
-pub struct Material {
+/// New version of a credential, checked. It is sealed when it is stored.
+pub struct ReplacementCredential {
     settings: credential::Settings,
     secret: Zeroizing<String>,
     valid_until: Option<Timestamp>,
@@ -180,7 +180,9 @@ impl CredentialRotation {
 
     fn rotate_by_plan(&self, tenant: &str, id: &str) -> Result<()> {
         let found = self.store.read(|tx| credentials::by_id(tx, tenant, id))?;
-        let Some(old) = found.filter(|found| found.state == State::Active) else { return Ok(()) };
+        let Some(old) = found.filter(|found| found.state == CredentialState::Active) else {
+            return Ok(());
+        };
         let next = match old.rotation.command.clone() {
             Some(name) => self.rotate_by_command(old, &name)?,
             None => self.rotate_here(old)?,
@@ -194,11 +196,12 @@ impl CredentialRotation {
     /// Rotates a credential to a secret that is made here.
     fn rotate_here(&self, old: Credential) -> Result<Option<Credential>> {
         let made = self.generate(&old).ok_or_else(|| "no command gives the new one".to_owned());
-        let made = made.and_then(|secret| material(&old, &secret)).map(|made| Material {
-            // Of a key pair the receiver needs what everybody may see.
-            is_unseen: made.settings.public_key().is_none(),
-            ..made
-        });
+        let made =
+            made.and_then(|secret| material(&old, &secret)).map(|made| ReplacementCredential {
+                // Of a key pair the receiver needs what everybody may see.
+                is_unseen: made.settings.public_key().is_none(),
+                ..made
+            });
         let half = old.rotation.every.map(|every| every / 2);
         let overlap = half.map_or(OVERLAP_BY_CLOCK, |half| OVERLAP_BY_CLOCK.min(half));
         let own = self.clone();
@@ -311,7 +314,7 @@ impl CredentialRotation {
         &self,
         tx: &WriteTx<'_>,
         old: &Credential,
-        material: &Material,
+        material: &ReplacementCredential,
         times: (Timestamp, Duration),
     ) -> Result<std::result::Result<Credential, String>> {
         match refused(tx, old)? {
@@ -326,7 +329,7 @@ impl CredentialRotation {
         &self,
         tx: &WriteTx<'_>,
         old: &Credential,
-        material: &Material,
+        material: &ReplacementCredential,
         times: (Timestamp, Duration),
     ) -> Result<std::result::Result<Credential, String>> {
         let in_force = credentials::in_force(tx, old.owner)?;
@@ -340,7 +343,7 @@ impl CredentialRotation {
         &self,
         tx: &WriteTx<'_>,
         old: &Credential,
-        material: &Material,
+        material: &ReplacementCredential,
         (now, overlap): (Timestamp, Duration),
     ) -> Result<Credential> {
         let (id, key) = (id::uuid7(now, &*self.draw), self.key.current());
@@ -355,7 +358,7 @@ impl CredentialRotation {
             tenant: old.tenant.clone(),
             owner: old.owner,
             settings: material.settings.clone(),
-            state: if is_provider { State::Active } else { State::Next },
+            state: if is_provider { CredentialState::Active } else { CredentialState::Next },
             created_at: now,
             valid_until: material.valid_until,
             verify: (!is_provider).then_some((first.min(until), until)),
@@ -375,7 +378,9 @@ impl CredentialRotation {
     /// Sends a ping with a `next` credential alone, and stores what follows.
     pub fn verify(&self, tenant: &str, id: &str) -> Result<()> {
         let found = self.store.read(|tx| credentials::by_id(tx, tenant, id))?;
-        let Some(next) = found.filter(|found| found.state == State::Next) else { return Ok(()) };
+        let Some(next) = found.filter(|found| found.state == CredentialState::Next) else {
+            return Ok(());
+        };
         let Owner::Subscription(seq) = next.owner else { return Ok(()) };
         let (class, why) = if next.unseen {
             (AttemptClass::Auth, NOBODY_SAW_IT.to_owned())
@@ -399,7 +404,7 @@ impl CredentialRotation {
         self.store.writer().write(Queue::Upkeep, move |tx| {
             // It may have been revoked meanwhile.
             let found = credentials::by_id(tx, &next.tenant, &next.id)?;
-            let Some(next) = found.filter(|found| found.state == State::Next) else {
+            let Some(next) = found.filter(|found| found.state == CredentialState::Next) else {
                 return Ok(());
             };
             match (class.is_success(), is_over) {
@@ -449,7 +454,8 @@ impl SecretCommand {
 /// force. `None`: it can.
 pub fn refused(tx: &ReadTx<'_>, old: &Credential) -> Result<Option<String>> {
     let in_force = credentials::in_force(tx, old.owner)?;
-    let is_next = |one: &&Credential| one.state == State::Next && one.purpose() == old.purpose();
+    let is_next =
+        |one: &&Credential| one.state == CredentialState::Next && one.purpose() == old.purpose();
     if let Some(next) = in_force.iter().find(is_next) {
         let id = &next.id;
         return Ok(Some(format!("The rotation to {id} is not over: revoke that one to stop it.")));
@@ -465,11 +471,14 @@ pub fn refused(tx: &ReadTx<'_>, old: &Credential) -> Result<Option<String>> {
 }
 
 fn is_active(in_force: &[Credential], old: &Credential) -> bool {
-    in_force.iter().any(|one| one.id == old.id && one.state == State::Active)
+    in_force.iter().any(|one| one.id == old.id && one.state == CredentialState::Active)
 }
 
 /// Checks new material for a credential. The error says what is wrong and what to do.
-pub fn material(old: &Credential, secret: &str) -> std::result::Result<Material, String> {
+pub fn material(
+    old: &Credential,
+    secret: &str,
+) -> std::result::Result<ReplacementCredential, String> {
     let mut valid_until = None;
     let settings = match (&old.settings, old.owner) {
         (_, Owner::Provider(_)) => old.settings.clone(),
@@ -492,7 +501,7 @@ pub fn material(old: &Credential, secret: &str) -> std::result::Result<Material,
         return Err(format!("it is of the kind {new}, and the credential of the kind {old}"));
     }
     let secret = Zeroizing::new(secret.to_owned());
-    Ok(Material { settings, secret, valid_until, is_unseen: false })
+    Ok(ReplacementCredential { settings, secret, valid_until, is_unseen: false })
 }
 
 /// Whether a plan for a credential can be carried out by itself; the error says what to do.

@@ -268,7 +268,7 @@ pub fn reseal_some(
     for (id, sealed) in &others {
         if let Some(lost) = lost.as_mut().filter(|_| is_lost(sealed)) {
             let nothing = current.seal(&context(id), b"", draw);
-            lost.secrets.extend(credentials::give_up(tx, id, (&nothing, &master))?);
+            lost.secrets.extend(credentials::give_up(tx, id, &nothing, &master)?);
             continue;
         }
         let sealed = anew("credentials.sealed", id, &context(id), sealed)?;

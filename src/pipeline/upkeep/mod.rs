@@ -207,7 +207,8 @@ impl Upkeep {
             history.store(&self.store, self.clock.wall())?;
         }
         let Some(unstored) = unstored else { return Ok(()) };
-        let (until, span) = (unstored.until, recent.span());
+        let until = unstored.until;
+        let span = recent.span();
         let seen_at = if is_end { self.clock.wall() } else { recent::start_of(until) };
         let owners = self.store.read(|tx| subscriptions::owners(tx, &unstored.subscriptions()))?;
         let counted = unstored.by_tenant(&owners);
@@ -216,7 +217,7 @@ impl Upkeep {
             let run = move |tx: &WriteTx<'_>| runs::keep_minutes(tx, &some);
             self.store.writer().write(Queue::Upkeep, run)?;
         }
-        let run = move |tx: &WriteTx<'_>| runs::see(tx, seen_at, span);
+        let run = move |tx: &WriteTx<'_>| runs::see(tx, seen_at, &span);
         self.store.writer().write(Queue::Upkeep, run)?;
         recent.stored(until);
         Ok(())

@@ -89,8 +89,8 @@ impl Postponing {
         let now = self.clock.now();
         let due_by = now.minus(limit).minus(self.moved_within(limit));
         let busy: Vec<_> = self.in_flight.all().into_iter().map(|(delivery, _)| delivery).collect();
-        let wanted = (due_by, MAX_ROWS);
-        let found = self.store.read(|tx| postponed::find(tx, subscription, wanted, &busy))?;
+        let found =
+            self.store.read(|tx| postponed::find(tx, subscription, due_by, MAX_ROWS, &busy))?;
         if found.is_empty() {
             return Ok(false);
         }

@@ -7,7 +7,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::base::text::without_mark;
 use crate::model::form_body::{self, FieldSpans};
-use crate::model::json::{Cursor, Kind, MAX_DEPTH, quoted, unescaped};
+use crate::model::json::{Cursor, JsonKind, MAX_DEPTH, quoted, unescaped};
 use crate::model::json_path::{MatchState, Path, Step};
 use crate::model::sealed::Form;
 use crate::privacy::policy::matching::{Edit, Finding, Level, MAX_EDITS, PolicyRun, Verdict, With};
@@ -138,7 +138,7 @@ impl Walk<'_, '_, '_> {
             self.cursor.value();
             return Ok(Fate::Kept);
         };
-        let container = matches!(kind, Kind::Object | Kind::Array);
+        let container = matches!(kind, JsonKind::Object | JsonKind::Array);
         if let Some(rule) = level.acting
             && !(container && self.run.policy.may_except_below(&level))
         {
@@ -148,10 +148,10 @@ impl Walk<'_, '_, '_> {
             return Err(Refused::Unreadable);
         }
         match kind {
-            Kind::Object => self.object(&level),
-            Kind::Array => self.array(&level),
-            Kind::Text => self.text(&level),
-            Kind::Plain => {
+            JsonKind::Object => self.object(&level),
+            JsonKind::Array => self.array(&level),
+            JsonKind::Text => self.text(&level),
+            JsonKind::Plain => {
                 self.cursor.value();
                 Ok(Fate::Kept)
             }
@@ -159,7 +159,7 @@ impl Walk<'_, '_, '_> {
     }
 
     /// Applies a rule to a whole value that its path names.
-    fn named(&mut self, rule: usize, kind: Kind) -> Result<Fate, Refused> {
+    fn named(&mut self, rule: usize, kind: JsonKind) -> Result<Fate, Refused> {
         let span = self.cursor.value();
         let raw = self.cursor.text(&span);
         let action = self.run.action(rule);
@@ -168,8 +168,8 @@ impl Walk<'_, '_, '_> {
             return Ok(Fate::Kept);
         }
         let text = match (kind, action) {
-            (Kind::Text, _) => unescaped(raw).ok_or(Refused::Unreadable)?,
-            (Kind::Object | Kind::Array, Action::Mask) => Cow::Borrowed(""),
+            (JsonKind::Text, _) => unescaped(raw).ok_or(Refused::Unreadable)?,
+            (JsonKind::Object | JsonKind::Array, Action::Mask) => Cow::Borrowed(""),
             _ => Cow::Borrowed(raw),
         };
         let trail = &self.trail;
@@ -396,22 +396,23 @@ fn first<'t>(
     depth: usize,
 ) -> Option<Cow<'t, str>> {
     let kind = cursor.kind();
-    if reached.is_dead() || depth > MAX_DEPTH || matches!(kind, Kind::Text | Kind::Plain) {
+    if reached.is_dead() || depth > MAX_DEPTH || matches!(kind, JsonKind::Text | JsonKind::Plain) {
         let span = cursor.value();
         let raw = cursor.text(&span);
         let number = raw.starts_with(|c: char| c == '-' || c.is_ascii_digit());
         return match kind {
             _ if !path.is_at(reached) => None,
-            Kind::Text => unescaped(raw),
+            JsonKind::Text => unescaped(raw),
             _ => number.then_some(Cow::Borrowed(raw)),
         };
     }
-    let (open, close) = if kind == Kind::Object { (b'{', b'}') } else { (b'[', b']') };
+    let (open, close) = if kind == JsonKind::Object { (b'{', b'}') } else { (b'[', b']') };
     cursor.eats(open);
-    let (mut index, mut found) = (0, None);
+    let mut index = 0;
+    let mut found = None;
     while !cursor.eats(close) {
         cursor.eats(b',');
-        let below = if kind == Kind::Object {
+        let below = if kind == JsonKind::Object {
             let name = cursor.value();
             cursor.eats(b':');
             unescaped(cursor.text(&name)).map(|name| path.step(reached, Step::Name(&name)))

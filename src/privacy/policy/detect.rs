@@ -78,7 +78,8 @@ fn emails(text: &str) -> Vec<Range<usize>> {
 /// Tries `form` wherever a word begins.
 fn numbers(text: &str, form: fn(&str) -> Option<usize>) -> Vec<Range<usize>> {
     let mut found = Vec::new();
-    let (mut before, mut past) = (' ', 0);
+    let mut before = ' ';
+    let mut past = 0;
     for (at, c) in text.char_indices() {
         // Nothing begins in the middle of a word or a number.
         let begins = at >= past && !before.is_alphanumeric() && !(before == '+' && c != '+');
@@ -97,7 +98,8 @@ fn numbers(text: &str, form: fn(&str) -> Option<usize>) -> Vec<Range<usize>> {
 
 /// The longest run of digits with separators between them: the digits, and where each ends.
 fn digits(text: &str, separators: &str, most: usize) -> (Vec<u8>, Vec<usize>) {
-    let (mut digits, mut ends) = (Vec::new(), Vec::new());
+    let mut digits = Vec::new();
+    let mut ends = Vec::new();
     let mut separated = 0;
     for (at, byte) in text.bytes().enumerate() {
         if byte.is_ascii_digit() {
@@ -199,7 +201,8 @@ fn iban_at(text: &str) -> Option<usize> {
     {
         return None;
     }
-    let (mut chars, mut ends): (Vec<u8>, Vec<usize>) = (Vec::new(), Vec::new());
+    let mut chars: Vec<u8> = Vec::new();
+    let mut ends: Vec<usize> = Vec::new();
     let mut spaced = false;
     for (at, byte) in text.bytes().enumerate() {
         match byte {

@@ -205,7 +205,8 @@ impl PolicyRun<'_> {
     ) -> Result<Option<Verdict>, Refused> {
         let mut left = String::new();
         let mut past = 0;
-        let (mut drop, mut seal) = (false, false);
+        let mut drop = false;
+        let mut seal = false;
         for Match { span, rule, detector } in self.policy.find_at(text, level) {
             let found = text.get(span.clone()).unwrap_or_default();
             left.push_str(text.get(past..span.start).unwrap_or_default());

@@ -36,7 +36,8 @@ impl Policy {
         }
         for &(field, word) in words {
             if let Some(found) = word.and_then(|word| self.find_in(word).into_iter().next()) {
-                let (rule, detector) = (found.rule + 1, found.detector);
+                let rule = found.rule + 1;
+                let detector = found.detector;
                 return Err(Refused::Identifier { field, rule, detector });
             }
         }
@@ -79,7 +80,8 @@ impl Policy {
 /// A text with every quotation emptied. An unclosed quotation extends to the end.
 fn unquoted(text: &str) -> String {
     let mut bare = String::with_capacity(text.len());
-    let (mut is_inside, mut is_escaped) = (false, false);
+    let mut is_inside = false;
+    let mut is_escaped = false;
     for letter in text.chars() {
         match (is_inside, letter) {
             (false, '"') => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use zeroize::Zeroizing;
 
-use crate::model::json::{Cursor, Kind, unescaped};
+use crate::model::json::{Cursor, JsonKind, unescaped};
 use crate::model::sealed::{Form, SHOWN};
 use crate::privacy::policy::rules::{Answers, Policy};
 
@@ -62,7 +62,7 @@ impl ResponseScrub {
                 continue;
             }
             match (kind, unescaped(raw)) {
-                (Kind::Text, Some(text)) => {
+                (JsonKind::Text, Some(text)) => {
                     self.add(raw.trim_matches('"'));
                     self.add(&text);
                 }
@@ -101,7 +101,8 @@ impl ResponseScrub {
 
 /// A text without another one, compared without ASCII case.
 fn without(text: String, removed: &str) -> String {
-    let (lower, removed) = (text.to_ascii_lowercase(), removed.to_ascii_lowercase());
+    let lower = text.to_ascii_lowercase();
+    let removed = removed.to_ascii_lowercase();
     if !lower.contains(&removed) {
         return text;
     }

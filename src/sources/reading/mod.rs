@@ -593,7 +593,8 @@ mod tests {
         };
         let check = |name: &str, text: &dyn Fn(usize) -> String| {
             // Whoever shares the machine may stop either: one undisturbed pair in a hundred is enough.
-            let (one, four) = (text(20), text(80));
+            let one = text(20);
+            let four = text(80);
             let is_linear = || time(name, &four) < time(name, &one) * 10;
             assert!(
                 (0..100).any(|_| is_linear()),

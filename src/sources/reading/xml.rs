@@ -33,7 +33,7 @@ const LIKE_ASCII: [&str; 5] = ["iso-8859-", "iso8859-", "latin", "windows-125", 
 struct Name {
     local: String,
     prefix: Option<String>,
-    /// The number of its namespace in [`State::namespaces`]; 0: none.
+    /// The number of its namespace in [`XmlRowReader::namespaces`]; 0: none.
     namespace: usize,
     /// Whether the prefix belongs to the name, because beside it is the same local name of another namespace.
     is_qualified: bool,
@@ -72,7 +72,7 @@ struct Open {
 }
 
 /// The state while a file is read.
-struct State<'a> {
+struct XmlRowReader<'a> {
     settings: &'a FolderSettings,
     path: Vec<&'a str>,
     /// The line of the current event.
@@ -99,7 +99,7 @@ pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>
     if text.trim().is_empty() {
         return Err(format!("line 1: {TRUNCATED}"));
     }
-    let mut state = State {
+    let mut state = XmlRowReader {
         settings,
         path: path.split('/').collect(),
         line: 1,
@@ -204,7 +204,7 @@ fn line_of(row: u64) -> usize {
     usize::try_from(row).unwrap_or(usize::MAX).saturating_add(1)
 }
 
-impl State<'_> {
+impl XmlRowReader<'_> {
     fn fault(&self, why: &str) -> String {
         format!("line {}: {why}", self.line)
     }
@@ -257,7 +257,8 @@ impl State<'_> {
             Some(uri) => *self.namespaces.entry(uri).or_insert(next),
             None => 0,
         };
-        let (local, prefix) = (name.local_name, name.prefix);
+        let local = name.local_name;
+        let prefix = name.prefix;
         Ok(Name { local, prefix, namespace, is_qualified: false })
     }
 

@@ -284,7 +284,8 @@ impl Dialect {
     }
 
     fn set(&self, what: &str, ids: &[i64]) -> Statement {
-        let (table, id) = (&self.table, &self.id);
+        let table = &self.table;
+        let id = &self.id;
         let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
         let ids = ids.join(", ");
         Statement::new(format!("UPDATE {table} SET {what} WHERE {id} IN ({ids})"))

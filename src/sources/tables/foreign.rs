@@ -141,8 +141,13 @@ impl Foreign {
             self.learn_schema()?;
         }
         let Self { conn, table, file, fields, select, .. } = self;
-        let read = read(conn, table, select, fields, (cursor, limit, payload_bytes));
-        let (highest, mut rows, more) = read.map_err(|error| failed(&table.path, &error))?;
+        let unreadable = |error: rusqlite::Error| failed(&table.path, &error);
+        let snapshot =
+            conn.transaction_with_behavior(TransactionBehavior::Deferred).map_err(unreadable)?;
+        let highest = highest(&snapshot, &table.table).map_err(unreadable)?;
+        let (mut rows, more) = read_rows(&snapshot, select, fields, cursor, limit, payload_bytes)
+            .map_err(unreadable)?;
+        snapshot.finish().map_err(unreadable)?;
         let is_readable = |(_, row): &(i64, Draft)| {
             row.unread_payload().is_some_and(|bytes| bytes <= u64::from(MAX_PAYLOAD_BYTES))
         };
@@ -279,43 +284,45 @@ fn quoted(name: &str) -> String {
 
 type Rows = Vec<(i64, Draft)>;
 
-/// The highest id ever given, rows from `cursor` on, and whether there are more.
-fn read(
-    conn: &mut Connection,
-    table: &TableSettings,
+/// The highest id that a table ever gave.
+fn highest(snapshot: &Connection, table: &str) -> rusqlite::Result<i64> {
+    let sql = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = ?1 COLLATE NOCASE";
+    snapshot.query_row(sql, [table], |row| row.get(0))
+}
+
+/// Rows from `cursor` on, and whether there are more.
+fn read_rows(
+    snapshot: &Connection,
     select: &str,
     fields: &[Field],
-    (cursor, limit, payload_bytes): (i64, u32, u32),
-) -> rusqlite::Result<(i64, Rows, bool)> {
-    let snapshot = conn.transaction_with_behavior(TransactionBehavior::Deferred)?;
-    let highest =
-        "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = ?1 COLLATE NOCASE";
-    let highest = snapshot.query_row(highest, [&table.table], |row| row.get(0))?;
-    let (mut rows, mut bytes, mut more): (Rows, usize, bool) = (Vec::new(), 0, false);
-    {
-        // The row at the cursor, `limit` rows after it, and one that shows that there are more.
-        let mut statement = snapshot.prepare_cached(select)?;
-        let mut found =
-            statement.query((cursor, i64::from(limit).saturating_add(2), payload_bytes))?;
-        while let Some(row) = found.next()? {
-            let id: i64 = row.get(0)?;
-            let behind = rows.iter().filter(|(have, _)| *have != cursor).count();
-            let full = behind >= usize::try_from(limit).unwrap_or(usize::MAX);
-            if id != cursor && (full || (behind > 0 && bytes > MAX_BYTES)) {
-                more = true;
-                break;
-            }
-            let row = draft(row, fields)?;
-            bytes = bytes.saturating_add(row.bytes());
-            rows.push((id, row));
+    cursor: i64,
+    limit: u32,
+    payload_bytes: u32,
+) -> rusqlite::Result<(Rows, bool)> {
+    let mut rows: Rows = Vec::new();
+    let mut bytes = 0_usize;
+    let mut more = false;
+    // The row at the cursor, `limit` rows after it, and one that shows that there are more.
+    let mut statement = snapshot.prepare_cached(select)?;
+    let mut found = statement.query((cursor, i64::from(limit).saturating_add(2), payload_bytes))?;
+    while let Some(row) = found.next()? {
+        let id: i64 = row.get(0)?;
+        let behind = rows.iter().filter(|(have, _)| *have != cursor).count();
+        let full = behind >= usize::try_from(limit).unwrap_or(usize::MAX);
+        if id != cursor && (full || (behind > 0 && bytes > MAX_BYTES)) {
+            more = true;
+            break;
         }
+        let row = draft(row, fields)?;
+        bytes = bytes.saturating_add(row.bytes());
+        rows.push((id, row));
     }
-    snapshot.finish()?;
-    Ok((highest, rows, more))
+    Ok((rows, more))
 }
 
 fn draft(row: &Row<'_>, fields: &[Field]) -> rusqlite::Result<Draft> {
-    let (mut draft, mut n) = (Draft::default(), 1);
+    let mut draft = Draft::default();
+    let mut n = 1;
     for field in fields {
         let cell = cell(row.get_ref(n)?);
         n = n.saturating_add(1);

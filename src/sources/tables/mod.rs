@@ -9,7 +9,7 @@ pub(super) mod remote;
 pub(super) mod trouble;
 
 use crate::base::clock::Timestamp;
-use crate::sources::{NewSource, Settings, Source, State};
+use crate::sources::{NewSource, Settings, Source, SourceState};
 use crate::store::column::{Count, Millis, word, words};
 use crate::store::error::Result;
 use crate::store::sql::{changes, columns, insert, queries, update};
@@ -59,7 +59,7 @@ const COUNTS: &str = "
       FROM sources WHERE deleted_at IS NULL";
 
 words! {
-    State;
+    SourceState;
 }
 
 /// Numbers of sources over all tenants.

@@ -107,7 +107,8 @@ impl WriterLoop {
 
     /// The room on the disk before a transaction; `None` if a transaction cannot fill the disk.
     pub(super) fn low_disk(&self) -> Option<LowDisk> {
-        let (floor, free) = (self.room.floor.load(Ordering::Relaxed), self.free()?);
+        let floor = self.room.floor.load(Ordering::Relaxed);
+        let free = self.free()?;
         let enough = MAX_TX_BYTES.max(floor.saturating_mul(16));
         if free >= enough.saturating_add(self.log_bytes().saturating_mul(2)) {
             return None;

@@ -177,7 +177,8 @@ pub(crate) fn pair(conn: Connection, faults: Faults) -> Result<(Writer, WriterLo
         contention,
         others: 0,
     };
-    let (done, room) = (Arc::clone(&writer_loop.done), Arc::clone(&writer_loop.room));
+    let done = Arc::clone(&writer_loop.done);
+    let room = Arc::clone(&writer_loop.room);
     let routes = Arc::clone(&writer_loop.cache.routes.shared);
     Ok((Writer { settle, later, accept, upkeep, done, room, routes, fresh }, writer_loop))
 }
@@ -532,7 +533,8 @@ impl WriterLoop {
             }
             Err(error) => tracing::debug!(%error, jobs = batch.len(), "batch is run job by job"),
         }
-        let (mut fatal, mut kept) = (None, Vec::new());
+        let mut fatal = None;
+        let mut kept = Vec::new();
         for job in batch.drain(..) {
             if let Some(error) = &fatal {
                 job.done(Err(Error::clone(error)));

@@ -123,7 +123,8 @@ mod tests {
             works.into_iter().map(|work| work * 10).collect()
         };
         thread::scope(|scope| {
-            let (together, run) = (&together, &run);
+            let together = &together;
+            let run = &run;
             let first = scope.spawn(move || together.join(&"a", 0, run));
             while together.queues.lock().get("a").is_none_or(|queue| !queue.is_empty()) {
                 thread::yield_now();
@@ -154,7 +155,8 @@ mod tests {
             works
         };
         thread::scope(|scope| {
-            let (together, run) = (&together, &run);
+            let together = &together;
+            let run = &run;
             let panicked = scope.spawn(move || together.join(&"a", 1, run)).join();
             assert!(panicked.is_err());
             assert_eq!(together.join(&"a", 2, run), Some(2));

@@ -7,29 +7,31 @@ use std::sync::Arc;
 use data_encoding::BASE64;
 use zeroize::Zeroizing;
 
-use crate::base::clock::Timestamp;
-use crate::http::client::{Answer, Call};
+use crate::base::clock::{Clock, Timestamp};
+use crate::http::client::{Answer, Call, Sender};
 use crate::http::identity::Identity;
+use crate::http::trace::Trace;
 use crate::keys::Keyring;
-use crate::model::credential::{Purpose, Settings, State};
+use crate::model::credential::{CredentialState, Purpose, Settings};
 use crate::signatures::signing_key::SigningKey;
 use crate::store::credential_uses::LastUse;
 use crate::store::credentials::{self, Credential};
 use crate::targets::http::oauth2::{Token, TokenSource};
-use crate::targets::http::wire::{Line, NotSent, Wire};
+use crate::targets::http::wire::{NotSent, Wire};
 
 /// What takes the place of a secret that an answer quotes.
 const SCRUBBED: &str = "[credential]";
 
-/// What of a credential is kept while it is in force: its connections end and its token is forgotten with it.
+/// Cached state of an active credential: its connections, or its access tokens. Both are dropped when the credential
+/// changes.
 #[derive(Clone, Debug)]
-pub(crate) enum Kept {
+pub(crate) enum CachedCredential {
     Identity(Arc<Identity>),
     Tokens(Arc<TokenSource>),
 }
 
-/// Opened credentials by id.
-pub(crate) type KeptById = Vec<(String, Kept)>;
+/// Cached states of credentials, by the credentials' ids.
+pub(crate) type CachedCredentials = Vec<(String, CachedCredential)>;
 
 /// A header field that logs on.
 struct Field {
@@ -74,23 +76,23 @@ pub(crate) fn carried<'a>(in_force: &'a [Credential], chosen: Option<&str>) -> V
     let chosen = in_force.iter().find(|one| Some(one.id.as_str()) == chosen);
     let is_carried = |one: &&Credential| match chosen {
         Some(chosen) if chosen.purpose() == one.purpose() => chosen.id == one.id,
-        _ => one.state == State::Active || one.purpose() == Purpose::Sign,
+        _ => one.state == CredentialState::Active || one.purpose() == Purpose::Sign,
     };
     let mut carried: Vec<_> = in_force.iter().filter(is_carried).collect();
-    carried.sort_by_key(|one| one.state != State::Active);
+    carried.sort_by_key(|one| one.state != CredentialState::Active);
     carried
 }
 
 impl Access {
-    /// Opens credentials; what `kept` has of them is used again, and it has what they need afterwards.
+    /// Opens credentials. Reuses connections and tokens from `cache`, and stores new ones there.
     /// Fails when one cannot be opened or used; the text says which.
     pub(crate) fn open(
         carried: &[&Credential],
         key: &Keyring,
-        kept: &mut KeptById,
+        cache: &mut CachedCredentials,
         last_use: Arc<LastUse>,
     ) -> Result<Self, String> {
-        let before = std::mem::take(kept);
+        let before = std::mem::take(cache);
         let mut access = Self {
             signing: Vec::new(),
             log_on: None,
@@ -100,11 +102,12 @@ impl Access {
             last_use,
         };
         for one in carried {
-            let known = before.iter().find(|(id, _)| *id == one.id).map(|(_, kept)| kept.clone());
+            let known =
+                before.iter().find(|(id, _)| *id == one.id).map(|(_, cached)| cached.clone());
             let opened = access.add(one, key, known).map_err(|why| {
                 format!("the {} credential {} cannot be used: {why}", one.kind().as_str(), one.id)
             })?;
-            kept.extend(opened.map(|opened| (one.id.clone(), opened)));
+            cache.extend(opened.map(|opened| (one.id.clone(), opened)));
         }
         if access.signing.is_empty() {
             return Err("the subscription has no signing secret".to_owned());
@@ -116,12 +119,14 @@ impl Access {
         &mut self,
         one: &Credential,
         key: &Keyring,
-        known: Option<Kept>,
-    ) -> Result<Option<Kept>, String> {
+        known: Option<CachedCredential>,
+    ) -> Result<Option<CachedCredential>, String> {
         if let Some(known) = known {
             match &known {
-                Kept::Identity(identity) => self.identity = Some(Arc::clone(identity)),
-                Kept::Tokens(tokens) => self.log_on = Some(LogOn::Tokens(Arc::clone(tokens))),
+                CachedCredential::Identity(identity) => self.identity = Some(Arc::clone(identity)),
+                CachedCredential::Tokens(tokens) => {
+                    self.log_on = Some(LogOn::Tokens(Arc::clone(tokens)));
+                }
             }
             return Ok(Some(known));
         }
@@ -153,12 +158,12 @@ impl Access {
                 let tokens = TokenSource::new(client.clone(), Zeroizing::new(secret.to_owned()));
                 let tokens = Arc::new(tokens);
                 self.log_on = Some(LogOn::Tokens(Arc::clone(&tokens)));
-                return Ok(Some(Kept::Tokens(tokens)));
+                return Ok(Some(CachedCredential::Tokens(tokens)));
             }
             Settings::ClientCertificate { .. } => {
                 let identity = Arc::new(Identity::read(secret)?);
                 self.identity = Some(Arc::clone(&identity));
-                return Ok(Some(Kept::Identity(identity)));
+                return Ok(Some(CachedCredential::Identity(identity)));
             }
         }
         Ok(None)
@@ -194,9 +199,15 @@ impl Access {
 
     /// Sends a request that is signed already, with what logs on and the certificate. An OAuth2 token that is refused
     /// with 401 is fetched again, once. No secret is in what is returned.
-    pub fn send(&self, line: Line<'_>, call: &Call<'_>) -> Result<Answer, NotSent> {
-        let wire = Wire::new(line, self.identity.as_deref(), call);
-        self.last_use.note(line.1.wall());
+    pub fn send(
+        &self,
+        sender: &dyn Sender,
+        clock: &Clock,
+        trace: Option<&Trace>,
+        call: &Call<'_>,
+    ) -> Result<Answer, NotSent> {
+        let wire = Wire::new(sender, clock, trace, self.identity.as_deref(), call);
+        self.last_use.note(clock.wall());
         let certificate = if self.identity.is_some() { ", client certificate" } else { "" };
         match &self.log_on {
             None => {

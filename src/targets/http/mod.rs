@@ -49,8 +49,8 @@ impl Sends for Http {
         }
         // The attempt keeps the other one, which has no secret in it.
         let url = sealed.as_ref().map_or(call.url, |url| url.as_str());
-        let line = (&*self.sender, &self.clock, *trace);
-        match parcel.access.send(line, &Call { url, ..call.clone() }) {
+        let call = Call { url, ..call.clone() };
+        match parcel.access.send(&*self.sender, &self.clock, *trace, &call) {
             Ok(answer) => {
                 // The path of such a URL is a secret, and programs quote it when they refuse a request.
                 let path = sealed.as_ref().and_then(|url| url.splitn(4, '/').nth(3));

@@ -44,9 +44,6 @@ impl NotSent {
     }
 }
 
-/// What sends, the time, and what notes the steps of a test.
-pub type Line<'a> = (&'a dyn Sender, &'a Clock, Option<&'a Trace>);
-
 /// What the requests of one attempt go over.
 pub(in crate::targets) struct Wire<'a> {
     sender: &'a dyn Sender,
@@ -60,7 +57,9 @@ pub(in crate::targets) struct Wire<'a> {
 
 impl<'a> Wire<'a> {
     pub(in crate::targets) fn new(
-        (sender, clock, trace): Line<'a>,
+        sender: &'a dyn Sender,
+        clock: &'a Clock,
+        trace: Option<&'a Trace>,
         identity: Option<&'a Identity>,
         call: &Call<'a>,
     ) -> Self {
@@ -81,8 +80,8 @@ impl<'a> Wire<'a> {
 
     /// Asks a token endpoint, within the time that is left. Its steps are not noted.
     pub(super) fn ask(&self, call: &Call<'_>) -> Result<Answer, NotSent> {
-        let (identity, tenant, timeout) = (self.identity, self.tenant, self.left()?);
-        let call = Call { timeout, identity, tenant, ..call.clone() };
+        let timeout = self.left()?;
+        let call = Call { timeout, identity: self.identity, tenant: self.tenant, ..call.clone() };
         self.sender.send(&call).map_err(NotSent::Call)
     }
 

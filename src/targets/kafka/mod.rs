@@ -136,7 +136,8 @@ mod linked {
             let Target::Kafka(topic) = &subscription.new.target else {
                 return Err(Outcome::Unbuildable { reason: "its target is no topic".to_owned() });
             };
-            let (settings, blocked) = (self.settings.get(), |reason| Outcome::Blocked { reason });
+            let settings = self.settings.get();
+            let blocked = |reason| Outcome::Blocked { reason };
             let brokers = brokers(&settings.kafka, topic.cluster()).map_err(blocked)?;
             let tokens = Tokens::of(parcel, &self.sender, &self.clock);
             let plan = Plan::of(&settings, brokers, topic, parcel, tokens).map_err(blocked)?;

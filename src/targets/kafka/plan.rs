@@ -117,7 +117,8 @@ impl Plan {
     /// What the library is told.
     pub(super) fn config(&self) -> ClientConfig {
         let mut config = ClientConfig::new();
-        let (brokers, timeout) = (self.brokers.join(","), self.timeout.as_millis().to_string());
+        let brokers = self.brokers.join(",");
+        let timeout = self.timeout.as_millis().to_string();
         let own = [("bootstrap.servers", brokers.as_str()), ("message.timeout.ms", &timeout)];
         let given = self.properties.iter().map(|(name, value)| (*name, value.as_str()));
         for (name, value) in PROPERTIES.into_iter().chain(own).chain(given) {
@@ -157,8 +158,9 @@ impl Tokens {
         timeout: Duration,
     ) -> Result<Token, NotSent> {
         let call = Call { timeout, tenant: Some(&self.tenant), ..Call::default() };
-        let line = (&*self.sender, &self.clock, None);
-        self.source.token(&Wire::new(line, self.identity.as_deref(), &call), before)
+        let identity = self.identity.as_deref();
+        let wire = Wire::new(&*self.sender, &self.clock, None, identity, &call);
+        self.source.token(&wire, before)
     }
 }
 

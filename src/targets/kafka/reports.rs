@@ -20,7 +20,7 @@ pub(super) type Acknowledged = Result<(i32, i64), RDKafkaErrorCode>;
 
 /// The line to a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum ClusterLink {
     /// Nothing is known against it.
     #[default]
     Up,
@@ -34,7 +34,7 @@ pub(super) enum Line {
 pub(super) struct Reports {
     plan: Plan,
     clock: Clock,
-    pub(super) line: Mutex<Line>,
+    pub(super) line: Mutex<ClusterLink>,
     /// What was said of the broker that failed last.
     pub(super) said: Mutex<String>,
     /// The token that was given last.
@@ -43,8 +43,13 @@ pub(super) struct Reports {
 
 impl Reports {
     pub(super) fn new(plan: &Plan, clock: Clock) -> Self {
-        let (line, said, given) = Default::default();
-        Self { plan: plan.clone(), clock, line, said, given }
+        Self {
+            plan: plan.clone(),
+            clock,
+            line: Mutex::default(),
+            said: Mutex::default(),
+            given: Mutex::default(),
+        }
     }
 }
 
@@ -58,10 +63,12 @@ impl ClientContext for Reports {
     fn error(&self, error: KafkaError, reason: &str) {
         let mut line = self.line.lock();
         match (code_of(&error), &*line) {
-            (RDKafkaErrorCode::Authentication, _) => *line = Line::Refused(reason.to_owned()),
+            (RDKafkaErrorCode::Authentication, _) => {
+                *line = ClusterLink::Refused(reason.to_owned())
+            }
             // A broker that refused is not connected either.
-            (RDKafkaErrorCode::AllBrokersDown, Line::Up) => {
-                *line = Line::Down(self.said.lock().clone());
+            (RDKafkaErrorCode::AllBrokersDown, ClusterLink::Up) => {
+                *line = ClusterLink::Down(self.said.lock().clone());
             }
             (RDKafkaErrorCode::AllBrokersDown, _) => {}
             _ => reason.clone_into(&mut self.said.lock()),
@@ -91,7 +98,7 @@ impl ProducerContext for Reports {
     fn delivery(&self, result: &DeliveryResult<'_>, waits: Self::DeliveryOpaque) {
         let acknowledged = match result {
             Ok(message) => {
-                *self.line.lock() = Line::Up;
+                *self.line.lock() = ClusterLink::Up;
                 Ok((message.partition(), message.offset()))
             }
             Err((error, _)) => Err(code_of(error)),
