@@ -16,10 +16,10 @@ use crate::formats::{FILE_NAME, SUBJECT, add_headers};
 use crate::http::client::{Call, Sender};
 use crate::http::trace::Trace;
 use crate::keys::ConfirmTokens;
-use crate::model::delivery::{Attempt, Jitter, OutgoingOrder, OutgoingRequest, is_custom_data};
+use crate::model::attempt::{Attempt, AttemptOrder, AttemptReport};
+use crate::model::delivery::{Jitter, OutgoingOrder, OutgoingRequest, is_custom_data};
 use crate::model::event::EventOrder;
 use crate::model::external_call::{NewCall, SentTo};
-use crate::model::failure::{AttemptOrder, AttemptReport, Rules};
 use crate::model::format::Format;
 use crate::model::health_probe::ProbeRequest;
 use crate::model::json_path::Path;
@@ -98,7 +98,7 @@ pub struct Deliver {
     /// Where the dispatcher is told.
     pub mailbox: Mailbox,
     /// Reports that could not be stored and are handed in again. Holds at most what is in hand.
-    pub unsettled: ChannelSender<AttemptReport>,
+    pub unsettled: ChannelSender<Arc<AttemptReport>>,
     /// Whether the site has a line to the outside.
     pub line: Arc<Line>,
     /// What is under way.
@@ -332,8 +332,10 @@ impl Deliver {
 
     /// Notes that an external call is about to be made; tells whether it may be.
     fn begins(&self, assignment: Assignment, call: NewCall) -> bool {
-        let (delivery, times) = (call.delivery, (self.clock.now(), self.clock.wall()));
-        let begin = move |tx: &WriteTx<'_>| superseded::begin_call(tx, &call, times);
+        let delivery = call.delivery;
+        let now = self.clock.now();
+        let at = self.clock.wall();
+        let begin = move |tx: &WriteTx<'_>| superseded::begin_call(tx, &call, now, at);
         self.store.writer().write(Queue::Settle, begin).unwrap_or_else(|error| {
             tracing::error!(%error, %delivery, "an external call could not be noted; it is not made yet");
             self.reschedule(assignment, UNREADABLE_AGAIN, false);
@@ -395,10 +397,10 @@ impl Deliver {
             subscription: outgoing.subscription,
             run_no: outgoing.run_no,
             accepted_at: outgoing.accepted_at,
-            attempt: Arc::new(attempt),
+            attempt,
             code,
             retry_after,
-            rules: rules_for(outgoing, destination),
+            rules: destination.rules.of_event(outgoing.max_attempts),
             jitter: Jitter::new(&*self.draw),
             is_probe: assignment.is_probe,
             is_inconclusive: is_inconclusive.unwrap_or(false),
@@ -412,11 +414,11 @@ impl Deliver {
             now: self.clock.now(),
         };
         if is_inconclusive.is_some() {
-            self.settle(report);
+            self.settle(Arc::new(report));
         } else {
             let deliver = self.clone();
             let settle = move |is_inconclusive| {
-                deliver.settle(AttemptReport { is_inconclusive, ..report });
+                deliver.settle(Arc::new(AttemptReport { is_inconclusive, ..report }));
             };
             self.line.doubt(started, Box::new(settle));
         }
@@ -694,8 +696,7 @@ impl Deliver {
 
     /// Hands in an outcome. What the disk refuses for now is handed in again by upkeep; until then the
     /// delivery stays in hand and is not sent again.
-    pub fn settle(&self, report: AttemptReport) {
-        let report = Arc::new(report);
+    pub fn settle(&self, report: Arc<AttemptReport>) {
         let again = Arc::clone(&report);
         let unsettled = self.unsettled.clone();
         let counts = Arc::clone(&self.counts);
@@ -715,7 +716,7 @@ impl Deliver {
                     return;
                 }
                 tracing::error!(%error, %delivery, "an outcome could not be stored; it is kept and tried again");
-                drop(unsettled.send(Arc::unwrap_or_clone(again)));
+                drop(unsettled.send(again));
             },
         );
     }
@@ -754,16 +755,6 @@ fn sha256(bytes: &[u8]) -> [u8; 32] {
     let mut hash = [0; 32];
     hash.copy_from_slice(digest(&SHA256, bytes).as_ref());
     hash
-}
-
-/// What a delivery is judged by: its subscription's rules, with the event's own number of attempts.
-fn rules_for(outgoing: &OutgoingRequest, destination: &Destination) -> Rules {
-    let mut rules = destination.rules.clone();
-    // The schema bounds the event's own number, so it cannot be refused here.
-    let own =
-        outgoing.max_attempts.and_then(|most| rules.schedule.clone().with_max_attempts(most).ok());
-    rules.schedule = own.unwrap_or(rules.schedule);
-    rules
 }
 
 fn is_latest_only(outgoing: &OutgoingRequest, destination: &Destination) -> bool {

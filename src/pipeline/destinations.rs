@@ -12,11 +12,11 @@ use crate::formats::{self, Formats, add_headers};
 use crate::keys::Keyring;
 use crate::model::delivery::{OutgoingRequest, Schedule, TIMEOUTS, is_custom_data};
 use crate::model::event::ALERT_TYPE;
-use crate::model::failure::{BREAKER_AFTER, Rules};
 use crate::model::format::TemplateText;
 use crate::model::lease::LEASES;
 use crate::model::outcome::ClassTable;
 use crate::model::rate::Rate;
+use crate::model::retry_rules::{BREAKER_AFTER, RetryRules};
 use crate::model::subscription::{NewSubscription, Policy, Subscription, Target};
 use crate::pipeline::prelude::*;
 use crate::store::credential_uses::CredentialUses;
@@ -44,7 +44,7 @@ pub struct Destination {
     /// Its row.
     pub subscription: Subscription,
     /// What its deliveries are judged by.
-    pub rules: Rules,
+    pub rules: RetryRules,
     /// What its answers mean.
     pub classes: ClassTable,
     /// Time for a whole attempt.
@@ -213,7 +213,7 @@ impl Destinations {
 #[derive(Debug)]
 pub struct Effective {
     /// What its deliveries are judged by.
-    pub rules: Rules,
+    pub rules: RetryRules,
     /// What its answers mean.
     pub classes: ClassTable,
     /// Time for a whole attempt.
@@ -271,7 +271,7 @@ pub fn effective(new: &NewSubscription, defaults: &Delivery) -> Result<Effective
     }
     let park_after = new.order.parks_after();
     Ok(Effective {
-        rules: Rules { schedule, breaker_after, park_after, confirm_within },
+        rules: RetryRules { schedule, breaker_after, park_after, confirm_within },
         classes,
         timeout,
     })

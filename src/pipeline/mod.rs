@@ -61,7 +61,7 @@ use crate::event_types::EventTypes;
 use crate::http::client::{self, Call};
 use crate::keys::subject::Pseudonyms;
 use crate::keys::{ConfirmTokens, Keyring};
-use crate::model::failure::AttemptReport;
+use crate::model::attempt::AttemptReport;
 use crate::pipeline::claims::Claims;
 use crate::pipeline::confirmations::Confirmations;
 use crate::pipeline::connectivity::{Doubts, Line};
@@ -484,7 +484,7 @@ impl Parts {
         &self,
         common: &Common,
         mailbox: Mailbox,
-        unsettled: Sender<AttemptReport>,
+        unsettled: Sender<Arc<AttemptReport>>,
     ) -> Deliver {
         Deliver {
             store: self.store.clone(),
@@ -537,7 +537,7 @@ impl Parts {
     fn upkeep(
         &self,
         common: &Common,
-        outcomes: (Receiver<AttemptReport>, Deliver),
+        outcomes: (Receiver<Arc<AttemptReport>>, Deliver),
         rotation: CredentialRotation,
     ) -> Result<Upkeep> {
         let (store, clock) = (self.store.clone(), self.clock.clone());

@@ -5,7 +5,8 @@
 
 use crate::base::headers::{AGGREGATE_ID, AGGREGATE_TYPE, EVENT_TYPE, own_field};
 use crate::formats::wrap;
-use crate::model::delivery::{Attempt, OutgoingRequest};
+use crate::model::attempt::Attempt;
+use crate::model::delivery::OutgoingRequest;
 use crate::model::format::Rendering;
 use crate::model::outcome::Outcome;
 use crate::model::subscription::Target;

@@ -6,10 +6,11 @@
 use std::time::Duration;
 
 use crate::base::clock::millis;
+use crate::model::attempt::AttemptReport;
 use crate::model::delivery::{OutgoingOrder, OutgoingRequest, State};
 use crate::model::event::DeliveryCounts;
-use crate::model::failure::Settlement;
 use crate::model::lane::Places;
+use crate::model::settlement::Settlement;
 use crate::model::webhook_event::Began;
 use crate::store::column::{Clamped, Json};
 use crate::store::matching::MatchedSubscription;
@@ -602,7 +603,7 @@ pub(super) fn reschedule(
     due_at: Timestamp,
     wait: Duration,
 ) -> Result<()> {
-    let Settlement { delivery, run_no, attempt, .. } = settlement;
+    let AttemptReport { delivery, run_no, attempt, .. } = &*settlement.report;
     let sent = attempt.method.is_some();
     let row = (delivery, run_no, due_at, millis(wait), attempt.counted, attempt.class, sent);
     tx.change_one(RETRY, row, "the delivery")
@@ -615,15 +616,15 @@ pub(super) fn finish(
     state: State,
     reason: Option<&str>,
 ) -> Result<()> {
-    let Settlement { delivery, run_no, attempt, now, .. } = settlement;
-    let (counted, sent) = (attempt.counted, attempt.method.is_some());
-    let row = (delivery, run_no, state.as_str(), now, counted, attempt.class, reason, sent);
+    let AttemptReport { delivery, run_no, attempt, now, .. } = &*settlement.report;
+    let sent = attempt.method.is_some();
+    let row = (delivery, run_no, state.as_str(), now, attempt.counted, attempt.class, reason, sent);
     tx.change_one(FINISH, row, "the delivery")
 }
 
 /// Makes a delivery wait for its confirmation, after the target has accepted it.
 pub(super) fn wait(tx: &WriteTx<'_>, settlement: &Settlement, within: Duration) -> Result<()> {
-    let Settlement { delivery, run_no, attempt, now, .. } = settlement;
+    let AttemptReport { delivery, run_no, attempt, now, .. } = &*settlement.report;
     let sent = attempt.method.is_some();
     let row = (delivery, run_no, now.plus(within), millis(within), attempt.class, sent);
     tx.change_one(WAIT, row, "the delivery")

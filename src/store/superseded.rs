@@ -12,24 +12,21 @@ use crate::store::{attempts, external_calls, holds, settlement};
 pub fn skip_if_newer(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<bool> {
     let Some(newer) = external_calls::newer(tx, delivery, now)? else { return Ok(false) };
     let before = deliveries::state(tx, delivery)?;
-    skip(tx, (delivery, &before), &settlement::superseded_by(newer), now)?;
+    skip(tx, delivery, &before, &settlement::superseded_by(newer), now)?;
     Ok(true)
 }
 
 /// Notes that a call is about to be made, or skips its delivery; tells whether the call may be made. If the delivery was
 /// cancelled, reopened or put behind others since it was read, or its subscription held by a person, the dispatcher looks
-/// again. The attempt of a call that the end of the service cut short is stored first.
-pub fn begin_call(
-    tx: &WriteTx<'_>,
-    call: &NewCall,
-    (now, at): (Timestamp, Timestamp),
-) -> Result<bool> {
+/// again. The attempt of a call that the end of the service cut short is stored first. `now` is schedule time, `at` wall
+/// time.
+pub fn begin_call(tx: &WriteTx<'_>, call: &NewCall, now: Timestamp, at: Timestamp) -> Result<bool> {
     let NewCall { delivery, subscription, run_no, .. } = call;
     let before = deliveries::state(tx, *delivery)?;
     let may_go = before.state == State::Pending && before.is_head && before.run_no == *run_no;
     if !may_go || holds::is_by_a_person(tx, *subscription)? {
-        let (delivery, subscription) = (*delivery, *subscription);
-        tx.settled(Settled { delivery, subscription, next_due: Some(now) });
+        let next_due = Some(now);
+        tx.settled(Settled { delivery: *delivery, subscription: *subscription, next_due });
         return Ok(false);
     }
     if let Some(cut) = external_calls::cut_short(tx, call)? {
@@ -42,7 +39,7 @@ pub fn begin_call(
     let order_at = external_calls::order_at(tx, *delivery)?;
     if let Some(why) = made.as_ref().and_then(|made| call.why_not(order_at, made)) {
         external_calls::advance(tx, call, order_at)?;
-        skip(tx, (*delivery, &before), &why, now)?;
+        skip(tx, *delivery, &before, &why, now)?;
         return Ok(false);
     }
     external_calls::begin(tx, call, made.as_ref(), at)?;
@@ -52,7 +49,8 @@ pub fn begin_call(
 /// Skips a pending delivery. The dispatcher may have it in hand, and learns that it is settled.
 fn skip(
     tx: &WriteTx<'_>,
-    (delivery, before): (DeliverySeq, &DeliveryState),
+    delivery: DeliverySeq,
+    before: &DeliveryState,
     reason: &str,
     now: Timestamp,
 ) -> Result<()> {

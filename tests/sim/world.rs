@@ -11,9 +11,9 @@ use std::time::Duration;
 use oncebox::base::clock::trust::{Judgement, KnownTime, TimeStep};
 use oncebox::base::clock::{Clock, ManualTime, Timestamp};
 use oncebox::base::id::{DeliverySeq, SubscriptionSeq};
-use oncebox::model::delivery::{Attempt, Jitter, OutgoingRequest, retry_after};
+use oncebox::model::attempt::{Attempt, AttemptOrder, AttemptReport};
+use oncebox::model::delivery::{Jitter, OutgoingRequest, retry_after};
 use oncebox::model::external_call::{NewCall, SentTo};
-use oncebox::model::failure::{AttemptOrder, AttemptReport};
 use oncebox::model::hold::{Gate, Hold, HoldReason, gate};
 use oncebox::model::lane::CallKey;
 use oncebox::model::lease::LeaseOutcome;
@@ -89,7 +89,7 @@ enum Step {
     /// The answer is here, or the time is over.
     Answer(u64),
     /// The deliverer hands its outcome in.
-    HandIn(Box<AttemptReport>, Option<NewCall>),
+    HandIn(Arc<AttemptReport>, Option<NewCall>),
     /// The deliverer is idle.
     Idle(Input),
     Upkeep,
@@ -1252,7 +1252,7 @@ impl<'d> World<'d> {
             subscription,
             run_no: row.run_no,
             accepted_at: at,
-            attempt: Arc::new(attempt),
+            attempt,
             code,
             retry_after: outcome.retry_after().filter(|_| !self.has(Bug::RetryAfterIgnored)),
             rules,
@@ -1264,7 +1264,7 @@ impl<'d> World<'d> {
             now,
         };
         // The outcome is handed in before the deliverer says that it is idle.
-        self.after(0, Step::HandIn(Box::new(report), call));
+        self.after(0, Step::HandIn(Arc::new(report), call));
         self.idle(assignment, self.now - started, Some((timeout, class)));
     }
 

@@ -13,8 +13,8 @@ use crossbeam_channel::Receiver;
 
 use crate::alerts::chore::AlertChore;
 use crate::base::stop::Stop;
+use crate::model::attempt::AttemptReport;
 use crate::model::effect::EffectKind;
-use crate::model::failure::AttemptReport;
 use crate::pipeline::confirmations::Confirmations;
 use crate::pipeline::deliver::Deliver;
 use crate::pipeline::prelude::*;
@@ -98,7 +98,7 @@ pub struct Upkeep {
     /// Refused calls that were only counted.
     pub refusals: Refusals,
     /// Outcomes that the disk refused.
-    unsettled: Receiver<AttemptReport>,
+    unsettled: Receiver<Arc<AttemptReport>>,
     deliver: Deliver,
     site: SiteWatch,
     guard_expiry: GuardExpiry,
@@ -120,7 +120,7 @@ impl Upkeep {
         (store, clock, settings): (Store, Clock, Live),
         disk: Arc<DiskWatch>,
         refusals: Refusals,
-        (unsettled, deliver): (Receiver<AttemptReport>, Deliver),
+        (unsettled, deliver): (Receiver<Arc<AttemptReport>>, Deliver),
         (site, rotation, master_key, confirmations): (
             SiteWatch,
             CredentialRotation,
@@ -194,7 +194,7 @@ impl Upkeep {
     }
 
     fn settle_again(&self) {
-        let waiting: Vec<AttemptReport> = self.unsettled.try_iter().collect();
+        let waiting: Vec<Arc<AttemptReport>> = self.unsettled.try_iter().collect();
         for report in waiting {
             self.deliver.settle(report);
         }
@@ -234,7 +234,7 @@ impl Upkeep {
         let now = self.clock.now();
         if self.store.read(|tx| holds::any_over(tx, now))? {
             let at = self.clock.wall();
-            let run = move |tx: &WriteTx<'_>| settlement::end_over(tx, (now, at), MAX_ROWS);
+            let run = move |tx: &WriteTx<'_>| settlement::end_over(tx, now, at, MAX_ROWS);
             self.store.writer().write(Queue::Upkeep, run)?;
         }
         Ok(())
