@@ -15,7 +15,7 @@ use crate::model::delivery::{Delivery, OutgoingRequest};
 use crate::model::format::{Format, Rendering};
 use crate::model::sealed;
 use crate::model::subscription::{Subscription, Target};
-use crate::pipeline::deliver::Preview;
+use crate::pipeline::deliver::trial::Preview;
 use crate::pipeline::rendering::Fields;
 use crate::store::{attempts, deliveries as stored, renderings, subscriptions};
 

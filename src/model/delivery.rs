@@ -32,6 +32,8 @@ const MAX_RETRY_AFTER: Duration = Duration::from_hours(24);
 pub const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_mins(10);
 /// Bytes of it that are kept and sent.
 const MAX_CUSTOM_DATA: usize = 1024;
+/// The number of header fields that every request has.
+pub const STANDARD_FIELDS: usize = 6;
 const MAX_STEPS: usize = 50;
 const MIN_STEP: Duration = Duration::from_millis(100);
 const MAX_STEP: Duration = Duration::from_hours(7 * 24);
@@ -243,14 +245,14 @@ impl OutgoingRequest {
         self.occurred_at.unwrap_or(self.accepted_at)
     }
 
-    /// The header fields that every request has.
+    /// The header fields that every request has, in this order and before all others.
     pub fn standard_fields(
         &self,
         at: Timestamp,
         span: &str,
         signature: String,
     ) -> Vec<(String, String)> {
-        let fields = [
+        let fields: [(&str, String); STANDARD_FIELDS] = [
             ("content-type", self.content_type.clone()),
             ("webhook-id", self.webhook_id.clone()),
             ("webhook-timestamp", at.secs().to_string()),

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | `writer` | [`WriterLoop`]: the only write connection | its three queues |
 //! | `dispatch` | [`scheduler::Dispatcher`]: who is sent next | its inbox, the next due time |
-//! | `deliver-N` | [`deliver::Deliver`]: one request at a time | its assignments |
+//! | `deliver-N` | [`Deliverer`]: one request at a time | its assignments |
 //! | `consume` | [`consume::manager::LeaseManager`]: pull consumers | requests, what becomes due, leases |
 //! | `test-N` | [`SubscriptionTests`]: tests of subscriptions | tests that are asked for |
 //! | `line` | [`connectivity::Line`]: whether the site is online | attempts in doubt, one second |
@@ -68,7 +68,7 @@ use crate::pipeline::connectivity::{Doubts, Line};
 use crate::pipeline::consume::Consume;
 use crate::pipeline::consume::manager::LeaseManager;
 use crate::pipeline::counts::Counts;
-use crate::pipeline::deliver::Deliver;
+use crate::pipeline::deliver::deliverer::Deliverer;
 use crate::pipeline::destinations::Destinations;
 use crate::pipeline::in_flight::InFlight;
 use crate::pipeline::probe::{ROTATIONS, SubscriptionTests, THREADS};
@@ -485,8 +485,8 @@ impl Parts {
         common: &Common,
         mailbox: Mailbox,
         unsettled: Sender<Arc<AttemptReport>>,
-    ) -> Deliver {
-        Deliver {
+    ) -> Deliverer {
+        Deliverer {
             store: self.store.clone(),
             clock: self.clock.clone(),
             draw: Arc::clone(&self.draw),
@@ -537,7 +537,7 @@ impl Parts {
     fn upkeep(
         &self,
         common: &Common,
-        outcomes: (Receiver<Arc<AttemptReport>>, Deliver),
+        outcomes: (Receiver<Arc<AttemptReport>>, Deliverer),
         rotation: CredentialRotation,
     ) -> Result<Upkeep> {
         let (store, clock) = (self.store.clone(), self.clock.clone());
@@ -557,7 +557,7 @@ impl Parts {
 
     fn rotation(
         &self,
-        deliver: &Deliver,
+        deliver: &Deliverer,
         listener: &Arc<dyn AroundCommit>,
     ) -> Result<CredentialRotation> {
         let start = |threads| {

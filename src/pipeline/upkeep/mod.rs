@@ -16,7 +16,7 @@ use crate::base::stop::Stop;
 use crate::model::attempt::AttemptReport;
 use crate::model::effect::EffectKind;
 use crate::pipeline::confirmations::Confirmations;
-use crate::pipeline::deliver::Deliver;
+use crate::pipeline::deliver::deliverer::Deliverer;
 use crate::pipeline::prelude::*;
 use crate::pipeline::recent;
 use crate::pipeline::refusals::Refusals;
@@ -99,7 +99,7 @@ pub struct Upkeep {
     pub refusals: Refusals,
     /// Outcomes that the disk refused.
     unsettled: Receiver<Arc<AttemptReport>>,
-    deliver: Deliver,
+    deliver: Deliverer,
     site: SiteWatch,
     guard_expiry: GuardExpiry,
     rotation: CredentialRotation,
@@ -120,7 +120,7 @@ impl Upkeep {
         (store, clock, settings): (Store, Clock, Live),
         disk: Arc<DiskWatch>,
         refusals: Refusals,
-        (unsettled, deliver): (Receiver<Arc<AttemptReport>>, Deliver),
+        (unsettled, deliver): (Receiver<Arc<AttemptReport>>, Deliverer),
         (site, rotation, master_key, confirmations): (
             SiteWatch,
             CredentialRotation,
