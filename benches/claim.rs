@@ -128,8 +128,8 @@ impl File {
     /// The due query, as the dispatcher asks it.
     fn due(&self) -> (Vec<DeliverySeq>, Duration) {
         let begun = Instant::now();
-        let wanted = (now(), ROWS);
-        let due = self.store.read(|tx| deliveries::due(tx, SUBSCRIPTION, wanted, &[], None));
+        let now = now();
+        let due = self.store.read(|tx| deliveries::due(tx, SUBSCRIPTION, now, ROWS, &[], None));
         let (due, _) = due.unwrap();
         (due.into_iter().map(|(delivery, _)| delivery).collect(), begun.elapsed())
     }

@@ -107,11 +107,7 @@ pub struct Destinations {
 
 impl Destinations {
     /// None opened yet.
-    pub fn new(
-        store: Store,
-        (key, uses): (Arc<Keyring>, Arc<CredentialUses>),
-        settings: Live,
-    ) -> Self {
+    pub fn new(store: Store, key: Arc<Keyring>, uses: Arc<CredentialUses>, settings: Live) -> Self {
         let weigh = |_: &SubscriptionSeq, open: &Destination| {
             let template = open.subscription.new.template.as_ref();
             let texts = template.into_iter().flat_map(TemplateText::texts);

@@ -451,8 +451,9 @@ impl Common {
     fn new(parts: &Parts) -> Result<Self> {
         let Parts { store, key, settings, names, draw, faults, clock, sender, .. } = parts;
         let uses = Arc::new(CredentialUses::new(store.clone(), clock.clone()));
-        let opens = (Arc::clone(key), uses);
-        let destinations = Destinations::new(store.clone(), opens.clone(), settings.clone());
+        let opens = (Arc::clone(key), Arc::clone(&uses));
+        let destinations =
+            Destinations::new(store.clone(), Arc::clone(key), uses, settings.clone());
         let providers = ProviderCache::new(store.clone(), opens, faults.clone());
         let privacy = Privacy::new(store.clone(), Arc::clone(key), names.clone(), Arc::clone(draw));
         let (line, doubts) =
@@ -499,7 +500,8 @@ impl Parts {
             counts: Arc::clone(&common.counts),
             privacy: Arc::clone(&common.privacy),
             targets: Targets::new(
-                (self.store.clone(), self.clock.clone()),
+                self.store.clone(),
+                self.clock.clone(),
                 Arc::clone(&self.key),
                 self.settings.clone(),
                 Arc::clone(&self.sender),

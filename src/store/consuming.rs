@@ -326,8 +326,6 @@ pub(super) fn settlement_of(
         started_at: work.started_at,
         finished_at: consumer.wall,
         url: consumer.url.clone(),
-        class: verdict.class,
-        counted: verdict.counted,
         latency_ms: u32::try_from(took.as_millis()).unwrap_or(u32::MAX),
         failed_reason: outcome.failed_reason().map(str::to_owned),
         span: work.span,

@@ -155,8 +155,10 @@ pub(super) fn begin(
 /// target may have accepted it.
 pub(super) fn end(
     tx: &WriteTx<'_>,
-    (subscription, delivery): (SubscriptionSeq, DeliverySeq),
-    (state, is_unknown): (CallState, bool),
+    subscription: SubscriptionSeq,
+    delivery: DeliverySeq,
+    state: CallState,
+    is_unknown: bool,
     at: Timestamp,
 ) -> Result<()> {
     tx.execute(END, (subscription, delivery, state.as_str(), at, is_unknown)).map(drop)

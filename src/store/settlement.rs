@@ -104,9 +104,9 @@ fn end_call(tx: &WriteTx<'_>, settlement: &Settlement, state: State) -> Result<(
         (Next::Retry(_) | Next::Park(_), State::Pending | State::Parked) => CallState::Failed,
         (Next::Retry(_) | Next::Park(_) | Next::GiveUp(_), _) => CallState::FailedEnd,
     };
-    let of = (report.subscription, report.delivery);
     let is_unknown = [Cause::Timeout, Cause::Broken].iter().any(|c| c.as_str() == report.code);
-    external_calls::end(tx, of, (state, is_unknown), report.attempt.finished_at)
+    let AttemptReport { delivery, subscription, ref attempt, .. } = **report;
+    external_calls::end(tx, subscription, delivery, state, is_unknown, attempt.finished_at)
 }
 
 /// What `judge` needs to know about the delivery and its subscription before the attempt.
@@ -744,7 +744,8 @@ pub(crate) fn discard(
 /// Makes further deliveries of an event that was already routed.
 pub(crate) fn route_again(
     tx: &WriteTx<'_>,
-    (origin, tenant): (Origin, &str),
+    origin: Origin,
+    tenant: &str,
     matching: &[MatchedSubscription],
     route: Route,
 ) -> Result<()> {

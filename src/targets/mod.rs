@@ -49,7 +49,8 @@ impl std::fmt::Debug for Targets {
 impl Targets {
     /// All ways out, over this line.
     pub fn new(
-        (store, clock): (Store, Clock),
+        store: Store,
+        clock: Clock,
         key: Arc<Keyring>,
         settings: Live,
         sender: Arc<dyn Sender>,

@@ -139,7 +139,7 @@ impl World {
     /// Whether something was due.
     fn attempt(&mut self, sub: i64, status: u16) -> bool {
         let (seq, now) = (SubscriptionSeq(sub), self.now);
-        let read = self.store.read(|tx| deliveries::due(tx, seq, (now, 1), &[], None));
+        let read = self.store.read(|tx| deliveries::due(tx, seq, now, 1, &[], None));
         let (due, _) = read.unwrap();
         let Some((delivery, _)) = due.first().copied() else { return false };
         let stored = self.store.read(|tx| deliveries::outgoing(tx, delivery)).unwrap().unwrap();
