@@ -51,7 +51,7 @@ pub fn render(
 }
 
 /// The rendering to store, of what [`render`] has made. `stored` is the event's payload if it has sealed fields.
-pub fn made(
+pub fn rendering_to_store(
     privacy: &Privacy,
     outgoing: &OutgoingRequest,
     destination: &Destination,

@@ -5,7 +5,7 @@ use crate::pipeline::deliver::deliverer::Deliverer;
 use crate::pipeline::deliver::opened::OpenedDelivery;
 use crate::pipeline::deliver::unsent::{UNREADABLE_AGAIN, Unsent};
 use crate::pipeline::prelude::*;
-use crate::pipeline::rendering::made;
+use crate::pipeline::rendering::rendering_to_store;
 use crate::store::renderings;
 
 /// A request whose rendering is stored, if it has one.
@@ -25,9 +25,10 @@ impl Deliverer {
         let delivery = outgoing.delivery;
         let run_no = outgoing.run_no;
         let stored = seals.stored.as_deref();
-        let made = made(&self.privacy, outgoing, destination, &request.rendered, stored);
-        let fixed = made.and_then(|made| {
-            let fix = move |tx: &WriteTx<'_>| renderings::fix(tx, delivery, run_no, &made);
+        let rendering =
+            rendering_to_store(&self.privacy, outgoing, destination, &request.rendered, stored);
+        let fixed = rendering.and_then(|rendering| {
+            let fix = move |tx: &WriteTx<'_>| renderings::fix(tx, delivery, run_no, &rendering);
             self.store.writer().write(Queue::Settle, fix)
         });
         match fixed {

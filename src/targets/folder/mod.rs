@@ -91,7 +91,8 @@ impl Folder {
             trace: parcel.trace.cloned(),
             faults: self.faults.clone(),
         };
-        let (settings, tenant) = (self.settings.get(), parcel.outgoing.tenant.clone());
+        let settings = self.settings.get();
+        let tenant = parcel.outgoing.tenant.clone();
         // Links are resolved on the thread too, because a dead share would let this one wait for ever.
         let write = move || {
             let path = permitted(&settings, &tenant, &job.path, "folders");

@@ -16,20 +16,20 @@ use crate::signatures::signing_key::SigningKey;
 use crate::store::credential_uses::LastUse;
 use crate::store::credentials::{self, Credential};
 use crate::targets::http::oauth2::{Token, TokenSource};
-use crate::targets::http::wire::{Line, NotSent, Wire};
+use crate::targets::http::wire::{NetworkLine, NotSent, Wire};
 
 /// What takes the place of a secret that an answer quotes.
 const SCRUBBED: &str = "[credential]";
 
-/// What of a credential is kept while it is in force: its connections end and its token is forgotten with it.
+/// Cached state of an active credential: its connections, or its access token. Both are dropped when the credential changes.
 #[derive(Clone, Debug)]
-pub(crate) enum Kept {
+pub(crate) enum CachedCredential {
     Identity(Arc<Identity>),
     Tokens(Arc<TokenSource>),
 }
 
-/// Opened credentials by id.
-pub(crate) type KeptById = Vec<(String, Kept)>;
+/// Cached credentials by id.
+pub(crate) type CredentialCache = Vec<(String, CachedCredential)>;
 
 /// A header field that logs on.
 struct Field {
@@ -69,28 +69,32 @@ impl std::fmt::Debug for Access {
     }
 }
 
-/// The credentials of those in force that a request carries. A `chosen` one stands alone for its purpose.
-pub(crate) fn carried<'a>(in_force: &'a [Credential], chosen: Option<&str>) -> Vec<&'a Credential> {
+/// Credentials in force that sign or authorize a request. A credential passed as `chosen` replaces all others of its
+/// purpose.
+pub(crate) fn used_credentials<'a>(
+    in_force: &'a [Credential],
+    chosen: Option<&str>,
+) -> Vec<&'a Credential> {
     let chosen = in_force.iter().find(|one| Some(one.id.as_str()) == chosen);
-    let is_carried = |one: &&Credential| match chosen {
+    let is_used = |one: &&Credential| match chosen {
         Some(chosen) if chosen.purpose() == one.purpose() => chosen.id == one.id,
         _ => one.state == State::Active || one.purpose() == Purpose::Sign,
     };
-    let mut carried: Vec<_> = in_force.iter().filter(is_carried).collect();
-    carried.sort_by_key(|one| one.state != State::Active);
-    carried
+    let mut used: Vec<_> = in_force.iter().filter(is_used).collect();
+    used.sort_by_key(|one| one.state != State::Active);
+    used
 }
 
 impl Access {
-    /// Opens credentials; what `kept` has of them is used again, and it has what they need afterwards.
+    /// Opens credentials. Reuses cached tokens and certificates from `cache`, and stores new ones there.
     /// Fails when one cannot be opened or used; the text says which.
     pub(crate) fn open(
-        carried: &[&Credential],
+        used: &[&Credential],
         key: &Keyring,
-        kept: &mut KeptById,
+        cache: &mut CredentialCache,
         last_use: Arc<LastUse>,
     ) -> Result<Self, String> {
-        let before = std::mem::take(kept);
+        let before = std::mem::take(cache);
         let mut access = Self {
             signing: Vec::new(),
             log_on: None,
@@ -99,12 +103,13 @@ impl Access {
             identity: None,
             last_use,
         };
-        for one in carried {
-            let known = before.iter().find(|(id, _)| *id == one.id).map(|(_, kept)| kept.clone());
+        for one in used {
+            let known =
+                before.iter().find(|(id, _)| *id == one.id).map(|(_, cached)| cached.clone());
             let opened = access.add(one, key, known).map_err(|why| {
                 format!("the {} credential {} cannot be used: {why}", one.kind().as_str(), one.id)
             })?;
-            kept.extend(opened.map(|opened| (one.id.clone(), opened)));
+            cache.extend(opened.map(|opened| (one.id.clone(), opened)));
         }
         if access.signing.is_empty() {
             return Err("the subscription has no signing secret".to_owned());
@@ -116,12 +121,14 @@ impl Access {
         &mut self,
         one: &Credential,
         key: &Keyring,
-        known: Option<Kept>,
-    ) -> Result<Option<Kept>, String> {
+        known: Option<CachedCredential>,
+    ) -> Result<Option<CachedCredential>, String> {
         if let Some(known) = known {
             match &known {
-                Kept::Identity(identity) => self.identity = Some(Arc::clone(identity)),
-                Kept::Tokens(tokens) => self.log_on = Some(LogOn::Tokens(Arc::clone(tokens))),
+                CachedCredential::Identity(identity) => self.identity = Some(Arc::clone(identity)),
+                CachedCredential::Tokens(tokens) => {
+                    self.log_on = Some(LogOn::Tokens(Arc::clone(tokens)))
+                }
             }
             return Ok(Some(known));
         }
@@ -153,12 +160,12 @@ impl Access {
                 let tokens = TokenSource::new(client.clone(), Zeroizing::new(secret.to_owned()));
                 let tokens = Arc::new(tokens);
                 self.log_on = Some(LogOn::Tokens(Arc::clone(&tokens)));
-                return Ok(Some(Kept::Tokens(tokens)));
+                return Ok(Some(CachedCredential::Tokens(tokens)));
             }
             Settings::ClientCertificate { .. } => {
                 let identity = Arc::new(Identity::read(secret)?);
                 self.identity = Some(Arc::clone(&identity));
-                return Ok(Some(Kept::Identity(identity)));
+                return Ok(Some(CachedCredential::Identity(identity)));
             }
         }
         Ok(None)
@@ -194,9 +201,9 @@ impl Access {
 
     /// Sends a request that is signed already, with what logs on and the certificate. An OAuth2 token that is refused
     /// with 401 is fetched again, once. No secret is in what is returned.
-    pub fn send(&self, line: Line<'_>, call: &Call<'_>) -> Result<Answer, NotSent> {
+    pub fn send(&self, line: NetworkLine<'_>, call: &Call<'_>) -> Result<Answer, NotSent> {
         let wire = Wire::new(line, self.identity.as_deref(), call);
-        self.last_use.note(line.1.wall());
+        self.last_use.note(line.clock.wall());
         let certificate = if self.identity.is_some() { ", client certificate" } else { "" };
         match &self.log_on {
             None => {

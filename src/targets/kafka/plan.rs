@@ -12,7 +12,7 @@ use crate::http::client::{Call, Sender};
 use crate::http::identity::Identity;
 use crate::model::kafka_topic::KafkaTopic;
 use crate::targets::http::oauth2::{Token, TokenSource};
-use crate::targets::http::wire::{NotSent, Wire};
+use crate::targets::http::wire::{NetworkLine, NotSent, Wire};
 use crate::targets::parcel::Parcel;
 
 /// What every producer is told. Source: the library's CONFIGURATION.md.
@@ -117,7 +117,8 @@ impl Plan {
     /// What the library is told.
     pub(super) fn config(&self) -> ClientConfig {
         let mut config = ClientConfig::new();
-        let (brokers, timeout) = (self.brokers.join(","), self.timeout.as_millis().to_string());
+        let brokers = self.brokers.join(",");
+        let timeout = self.timeout.as_millis().to_string();
         let own = [("bootstrap.servers", brokers.as_str()), ("message.timeout.ms", &timeout)];
         let given = self.properties.iter().map(|(name, value)| (*name, value.as_str()));
         for (name, value) in PROPERTIES.into_iter().chain(own).chain(given) {
@@ -157,7 +158,7 @@ impl Tokens {
         timeout: Duration,
     ) -> Result<Token, NotSent> {
         let call = Call { timeout, tenant: Some(&self.tenant), ..Call::default() };
-        let line = (&*self.sender, &self.clock, None);
+        let line = NetworkLine { sender: &*self.sender, clock: &self.clock, trace: None };
         self.source.token(&Wire::new(line, self.identity.as_deref(), &call), before)
     }
 }
