@@ -1088,8 +1088,9 @@ impl<'d> World<'d> {
             return self.idle(assignment, 0, None);
         };
         self.process.in_flight.insert(delivery.0);
-        let called = file.read(|tx| subscriptions::by_seq(tx, subscription)).unwrap();
-        let call = external_call(&outgoing, &called);
+        let makes_calls = file.subs[&subscription.0].calls.is_some();
+        let called = makes_calls.then(|| file.read(|tx| subscriptions::by_seq(tx, subscription)));
+        let call = called.flatten().and_then(|called| external_call(&outgoing, &called));
         // Its body says what state it is.
         let call = call.map(|call| NewCall { body_hash: outgoing.payload.clone(), ..call });
         let (row, read_in) = (file.row(delivery.0).unwrap().clone(), file.commits);
