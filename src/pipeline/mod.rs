@@ -97,6 +97,7 @@ use crate::store::tx::{ChangedSubscriptions, Effects, WriteTx};
 use crate::store::writer::{AroundCommit, WriterLoop};
 use crate::store::{Store, runs, settlement};
 use crate::targets::Targets;
+use crate::targets::http::Http;
 use crate::telemetry::tally::Heartbeat;
 
 /// What the stages are built from.
@@ -500,13 +501,15 @@ impl Parts {
             counts: Arc::clone(&common.counts),
             privacy: Arc::clone(&common.privacy),
             targets: Targets::new(
-                self.store.clone(),
-                self.clock.clone(),
-                Arc::clone(&self.key),
+                Http {
+                    store: self.store.clone(),
+                    clock: self.clock.clone(),
+                    key: Arc::clone(&self.key),
+                    sender: Arc::clone(&self.sender),
+                },
                 self.settings.clone(),
-                Arc::clone(&self.sender),
-                self.faults.clone(),
                 self.databases.clone(),
+                self.faults.clone(),
             ),
             budget: self.budget.clone(),
             suspects: Arc::clone(&self.suspects),

@@ -115,12 +115,12 @@ impl Deliverer {
         let now = self.clock.now();
         let newer = self.store.read(|tx| external_calls::newer(tx, delivery, now));
         // A read is cheap, and mostly finds nothing.
-        let skipped = newer.and_then(|newer| match newer {
-            None => Ok(false),
-            Some(_) => {
-                let skip = move |tx: &WriteTx<'_>| superseded::skip_if_newer(tx, delivery, now);
-                self.store.writer().write(Queue::Settle, skip)
+        let skipped = newer.and_then(|newer| {
+            if newer.is_none() {
+                return Ok(false);
             }
+            let skip = move |tx: &WriteTx<'_>| superseded::skip_if_newer(tx, delivery, now);
+            self.store.writer().write(Queue::Settle, skip)
         });
         match skipped {
             Ok(false) => Ok(()),

@@ -127,7 +127,7 @@ impl Access {
             match &known {
                 CachedCredential::Identity(identity) => self.identity = Some(Arc::clone(identity)),
                 CachedCredential::Tokens(tokens) => {
-                    self.log_on = Some(LogOn::Tokens(Arc::clone(tokens)))
+                    self.log_on = Some(LogOn::Tokens(Arc::clone(tokens)));
                 }
             }
             return Ok(Some(known));
