@@ -27,12 +27,12 @@ use std::time::{Duration, Instant};
 use oncebox::base::clock::{Clock, Timestamp};
 use oncebox::base::faults::Faults;
 use oncebox::base::id::{self, DeliverySeq, SubscriptionSeq, SystemDraw};
-use oncebox::model::delivery::{Attempt, Jitter};
+use oncebox::model::attempt::{Attempt, AttemptReport};
 use oncebox::model::event::EventOrder;
 use oncebox::model::event::NewEvent;
-use oncebox::model::failure::{AttemptOrder, AttemptReport, Rules, Settlement};
 use oncebox::model::outcome::AttemptClass;
 use oncebox::model::sealed::Sealed;
+use oncebox::model::settlement::Settlement;
 use oncebox::pipeline::recent::Recent;
 use oncebox::store::writer::WriterLoop;
 use oncebox::store::{Store, deliveries, outbox, settlement};
@@ -128,8 +128,8 @@ impl File {
     /// The due query, as the dispatcher asks it.
     fn due(&self) -> (Vec<DeliverySeq>, Duration) {
         let begun = Instant::now();
-        let wanted = (now(), ROWS);
-        let due = self.store.read(|tx| deliveries::due(tx, SUBSCRIPTION, wanted, &[], None));
+        let now = now();
+        let due = self.store.read(|tx| deliveries::due(tx, SUBSCRIPTION, now, ROWS, &[], None));
         let (due, _) = due.unwrap();
         (due.into_iter().map(|(delivery, _)| delivery).collect(), begun.elapsed())
     }
@@ -140,7 +140,7 @@ impl File {
 
     /// Settles, and does something more with each settlement.
     fn settle_and(&mut self, due: &[DeliverySeq], more: impl Fn(&Settlement)) -> f64 {
-        let reports: Vec<AttemptReport> = due.iter().map(|seq| success(*seq)).collect();
+        let reports: Vec<Arc<AttemptReport>> = due.iter().map(|seq| success(*seq)).collect();
         let begun = Instant::now();
         let stored = self.writer.direct(|tx| {
             reports
@@ -171,7 +171,7 @@ impl Drop for File {
     }
 }
 
-fn success(delivery: DeliverySeq) -> AttemptReport {
+fn success(delivery: DeliverySeq) -> Arc<AttemptReport> {
     let at = now();
     let attempt = Attempt {
         n: 1,
@@ -191,22 +191,8 @@ fn success(delivery: DeliverySeq) -> AttemptReport {
         fields: None,
         named: true,
     };
-    AttemptReport {
-        delivery,
-        subscription: SUBSCRIPTION,
-        run_no: 1,
-        accepted_at: at,
-        attempt: Arc::new(attempt),
-        code: "200".to_owned(),
-        retry_after: None,
-        rules: Rules::default(),
-        jitter: Jitter::default(),
-        is_probe: false,
-        is_inconclusive: false,
-        is_away: false,
-        order: AttemptOrder::default(),
-        now: at,
-    }
+    let report = AttemptReport::new(delivery, SUBSCRIPTION, 1, attempt, at);
+    Arc::new(AttemptReport { code: "200".to_owned(), ..report })
 }
 
 /// Both files in turns, so that what the machine does besides meets both alike.
@@ -378,9 +364,9 @@ fn recent(report: &mut Report, options: Options) {
     let mut file = File::with_past(0);
     let recent = Recent::new(Clock::machine());
     let note = |settlement: &Settlement| {
-        let of = (settlement.subscription, settlement.delivery);
-        recent.attempted(of, &settlement.attempt, true);
-        recent.completed(settlement.subscription);
+        let AttemptReport { delivery, subscription, attempt, .. } = &*settlement.report;
+        recent.attempted(*subscription, *delivery, attempt, true);
+        recent.completed(*subscription);
     };
     let (mut without, mut with) = (Vec::new(), Vec::new());
     for _ in 0..options.pick(50, 500) {
@@ -399,12 +385,13 @@ fn recent(report: &mut Report, options: Options) {
         (format!("{without:.1} us without"), with / without),
         Some(1.05),
     );
-    let of = (SUBSCRIPTION, DeliverySeq(1));
-    let (attempt, calls) = (success(of.1).attempt, 1_000_000);
+    let delivery = DeliverySeq(1);
+    let report_of_one = success(delivery);
+    let calls = 1_000_000;
     let begun = Instant::now();
     for _ in 0..calls {
-        recent.attempted(of, &attempt, true);
-        recent.completed(of.0);
+        recent.attempted(SUBSCRIPTION, delivery, &report_of_one.attempt, true);
+        recent.completed(SUBSCRIPTION);
     }
     let each = begun.elapsed().as_secs_f64() * 1e9 / f64::from(calls);
     report.line("the counts of the last hour, a settlement", each, "ns");

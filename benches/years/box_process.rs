@@ -150,9 +150,8 @@ fn due(appliance: &Appliance, times: usize, now: Timestamp) -> Value {
     let (mut count, mut spans) = (0, Vec::new());
     for _ in 0..times {
         let begun = Instant::now();
-        let due = appliance
-            .store()
-            .read(|tx| deliveries::due(tx, SUBSCRIPTION, (now, CLAIMED), &[], None));
+        let due =
+            appliance.store().read(|tx| deliveries::due(tx, SUBSCRIPTION, now, CLAIMED, &[], None));
         spans.push(begun.elapsed().as_micros() as u64);
         count = due.unwrap().0.len();
     }

@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use crate::alerts::channel::{AlertChannelKind, Channel, Counted, MAX_RATE, Terms};
 use crate::alerts::{message, store};
-use crate::api::audited::Verdict;
+use crate::api::audited::ChangeResult;
 use crate::api::prelude::*;
 use crate::api::sealing::to_seal;
 use crate::api::subscription_terms::{SecretText, sealed_address};
@@ -446,7 +446,7 @@ fn test(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 fn act(
     api: &Api,
     call: &Call,
-    mut run: impl FnMut(&WriteTx<'_>, &Channel) -> Verdict + Send + 'static,
+    mut run: impl FnMut(&WriteTx<'_>, &Channel) -> ChangeResult + Send + 'static,
 ) -> Result<Audited<Value>, Problem> {
     let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
     change(api, call, move |tx| {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::http::message::{Asked, Method, Response};
-use crate::model::throttle::{self, Limit, Throttle, Verdict};
+use crate::model::throttle::{self, Limit, Throttle, ThrottleVerdict};
 use crate::pipeline::confirmations::CONFIRM_PATH;
 use crate::telemetry::tally::{self, Counter, Histogram};
 
@@ -32,7 +32,7 @@ impl Refusals {
         Self(Mutex::new(Throttle::new(REFUSALS_LOGGED)))
     }
 
-    fn count(&self, client: IpAddr, now: Duration) -> Verdict {
+    fn count(&self, client: IpAddr, now: Duration) -> ThrottleVerdict {
         let mut counts = self.0.lock();
         counts.count(throttle::client(client), now)
     }
@@ -78,12 +78,12 @@ fn log(asked: &Asked, took: Duration, (refusals, now): (&Refusals, Duration), re
         tracing::error!(request_id, %client, method, path, status, took_ms, cause, "a request failed");
     } else if status >= 400 {
         let verdict = refusals.count(*client, now);
-        if let Verdict::Beyond(_) = verdict {
+        if let ThrottleVerdict::Beyond(_) = verdict {
             tracing::debug!(request_id, %client, method, path, status, took_ms, cause, "a request was refused");
             return;
         }
         tracing::info!(request_id, %client, method, path, status, took_ms, cause, "a request was refused");
-        if let Verdict::Reached(left) = verdict {
+        if let ThrottleVerdict::Reached(left) = verdict {
             let secs = left.as_secs();
             tracing::info!(%client, secs, "further refused requests of this client are not logged for now");
         }

@@ -1,6 +1,6 @@
 //! One view over the database and the archive: what is asked for is found wherever it is.
 
-use crate::api::audited::Verdict;
+use crate::api::audited::ChangeResult;
 use crate::api::lists;
 use crate::api::prelude::*;
 use crate::archive::tables::moves::{self, Wanted};
@@ -247,7 +247,7 @@ pub(super) fn change_event<R>(
     mut run: R,
 ) -> Result<Audited<Value>, Problem>
 where
-    R: FnMut(&WriteTx<'_>) -> Verdict + Send + 'static,
+    R: FnMut(&WriteTx<'_>) -> ChangeResult + Send + 'static,
 {
     let wanted = Wanted::Id(call.tenant.clone(), call.param(0).to_owned());
     let back = to_bring_back(api, kind, wanted)?;

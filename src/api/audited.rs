@@ -163,12 +163,12 @@ impl From<Error> for Refusal {
     }
 }
 
-/// What a function in the transaction returns. It has to return a problem before it writes anything.
-pub(super) type Verdict<T = Change> = Result<T, Refusal>;
+/// The result of a function in the transaction. It has to return a problem before it writes anything.
+pub(super) type ChangeResult<T = Change> = Result<T, Refusal>;
 
-/// A verdict as a transaction returns it: a problem does not make it fail.
-pub(super) fn settled<T>(verdict: Verdict<T>) -> StoreResult<Result<T, Problem>> {
-    match verdict {
+/// A result as a transaction returns it: a problem does not make it fail.
+pub(super) fn settled<T>(result: ChangeResult<T>) -> StoreResult<Result<T, Problem>> {
+    match result {
         Ok(done) => Ok(Ok(done)),
         Err(Refusal::Problem(problem)) => Ok(Err(problem)),
         Err(Refusal::Store(error)) => Err(error),
@@ -178,7 +178,7 @@ pub(super) fn settled<T>(verdict: Verdict<T>) -> StoreResult<Result<T, Problem>>
 /// Changes something: runs `run` in a transaction, appends the audit event to it, and waits for COMMIT.
 pub(super) fn change<R>(api: &Api, call: &Call, mut run: R) -> Result<Audited<Value>, Problem>
 where
-    R: FnMut(&WriteTx<'_>) -> Verdict + Send + 'static,
+    R: FnMut(&WriteTx<'_>) -> ChangeResult + Send + 'static,
 {
     let done = change_and(api, call, move |tx| Ok((run(tx)?, ())))?;
     Ok(done.map(|(body, ())| body))
@@ -192,7 +192,7 @@ pub(super) fn change_and<T, R>(
 ) -> Result<Audited<(Value, T)>, Problem>
 where
     T: Send + 'static,
-    R: FnMut(&WriteTx<'_>) -> Verdict<(Change, T)> + Send + 'static,
+    R: FnMut(&WriteTx<'_>) -> ChangeResult<(Change, T)> + Send + 'static,
 {
     carry_out(api, call, None, run)
 }
@@ -206,7 +206,7 @@ pub(super) fn carry_out<T, R>(
 ) -> Result<Audited<(Value, T)>, Problem>
 where
     T: Send + 'static,
-    R: FnMut(&WriteTx<'_>) -> Verdict<(Change, T)> + Send + 'static,
+    R: FnMut(&WriteTx<'_>) -> ChangeResult<(Change, T)> + Send + 'static,
 {
     let event = call.event(api.clock.wall());
     let settings = api.settings.get();

@@ -20,7 +20,7 @@ use crate::base::secret::SecretBytes;
 use crate::http::message::Head;
 use crate::model::audit::{Actor, ActorType};
 use crate::model::name::DEFAULT_TENANT;
-use crate::model::throttle::{self, Limit, Throttle, Verdict};
+use crate::model::throttle::{self, Limit, Throttle, ThrottleVerdict};
 use crate::model::token::{self, Right, Role, Scope, Token};
 use crate::store::tokens::Presented;
 use crate::store::writer::Queue;
@@ -213,8 +213,12 @@ impl Auth {
         let (client, now) = (throttle::client(client), self.0.clock.monotonic());
         let mut failures = self.0.failures.lock();
         let problem = match failures.count(client, now) {
-            Verdict::Within => Problem::unauthorized("The token is unknown, revoked or expired."),
-            Verdict::Reached(left) | Verdict::Beyond(left) => Problem::throttled(left),
+            ThrottleVerdict::Within => {
+                Problem::unauthorized("The token is unknown, revoked or expired.")
+            }
+            ThrottleVerdict::Reached(left) | ThrottleVerdict::Beyond(left) => {
+                Problem::throttled(left)
+            }
         };
         problem.because(cause)
     }

@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use crate::api::audited::{Audited, Change, Verdict, carry_out, settled};
+use crate::api::audited::{Audited, Change, ChangeResult, carry_out, settled};
 use crate::api::call::Call;
 use crate::api::context::Api;
 use crate::api::idempotency::ChangeKey;
@@ -48,7 +48,7 @@ pub(super) fn claim<R>(
     mut refuse: R,
 ) -> Result<Claim, Problem>
 where
-    R: FnMut(&WriteTx<'_>) -> Verdict<()> + Send + 'static,
+    R: FnMut(&WriteTx<'_>) -> ChangeResult<()> + Send + 'static,
 {
     let Wanted { reserved, terms, busy } = wanted;
     let key = ChangeKey::new(api, call);
@@ -81,7 +81,7 @@ pub(super) fn finish<R>(
     mut run: R,
 ) -> Result<Audited<Value>, Problem>
 where
-    R: FnMut(&WriteTx<'_>) -> Verdict + Send + 'static,
+    R: FnMut(&WriteTx<'_>) -> ChangeResult + Send + 'static,
 {
     let effect = Some(claim.effect.clone());
     let done = carry_out(api, call, effect, move |tx| Ok::<(Change, ()), _>((run(tx)?, ())))?;
@@ -96,7 +96,7 @@ pub(super) fn end(api: &Api, claim: Claim) {
 }
 
 /// Refuses a change of a credential while a command makes its next version.
-pub(super) fn check_not_rotating(tx: &ReadTx<'_>, credential: &str) -> Verdict<()> {
+pub(super) fn check_not_rotating(tx: &ReadTx<'_>, credential: &str) -> ChangeResult<()> {
     match claimed_effects::find(tx, EffectKind::CredentialRotate, credential)? {
         Some(_) => Err(Problem::conflict(ROTATING).into()),
         None => Ok(()),

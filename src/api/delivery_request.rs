@@ -10,11 +10,12 @@ use crate::api::schema::{Base64, Sha256};
 use crate::base::headers::own_field;
 use crate::base::id::DeliverySeq;
 use crate::formats;
-use crate::model::delivery::{Attempt, Delivery, OutgoingRequest};
+use crate::model::attempt::Attempt;
+use crate::model::delivery::{Delivery, OutgoingRequest};
 use crate::model::format::{Format, Rendering};
 use crate::model::sealed;
 use crate::model::subscription::{Subscription, Target};
-use crate::pipeline::deliver::Preview;
+use crate::pipeline::deliver::trial::Preview;
 use crate::pipeline::rendering::Fields;
 use crate::store::{attempts, deliveries as stored, renderings, subscriptions};
 

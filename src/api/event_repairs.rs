@@ -8,7 +8,7 @@ use serde::Deserializer;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::api::audited::{Verdict, settled};
+use crate::api::audited::{ChangeResult, settled};
 use crate::api::call::{MAX_REASON_CHARS, check_reason};
 use crate::api::events::ID;
 use crate::api::prelude::*;
@@ -183,7 +183,7 @@ impl Changes {
     }
 
     /// Sets the parent.
-    fn set_parent(&self, tx: &ReadTx<'_>, row: &mut SqlRow) -> Verdict<()> {
+    fn set_parent(&self, tx: &ReadTx<'_>, row: &mut SqlRow) -> ChangeResult<()> {
         let (id, key) = match (&self.parent_id, self.parent_key.as_deref()) {
             (None, None) => return Ok(()),
             (Some(None), _) => {
@@ -260,7 +260,7 @@ fn repaired(
     most: u64,
     changes: &Changes,
     event_types: &EventTypes,
-) -> Verdict<(SqlRow, NewEvent, Value)> {
+) -> ChangeResult<(SqlRow, NewEvent, Value)> {
     let before = shown(tx, seq)?;
     let mut row = sql_rows::read(tx, seq, most)?.ok_or(Error::Changed("the event"))?;
     changes.apply(&mut row);
@@ -363,7 +363,7 @@ fn audited(tx: &ReadTx<'_>, event: &Value) -> StoreResult<Value> {
 }
 
 /// The row number of a quarantined event that this tenant may change.
-fn quarantined(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Verdict<i64> {
+fn quarantined(tx: &ReadTx<'_>, tenant: &str, id: &str) -> ChangeResult<i64> {
     match quarantine::find(tx, tenant, id)? {
         None => Err(Problem::not_found("event").into()),
         Some((seq, status)) if status == "quarantined" => Ok(seq),

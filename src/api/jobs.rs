@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::api::archived;
-use crate::api::audited::Verdict;
+use crate::api::audited::ChangeResult;
 use crate::api::call::page_found;
 use crate::api::prelude::*;
 use crate::api::subscriptions::{self as subscriptions_api, ID as SUBSCRIPTION_ID};
@@ -339,7 +339,7 @@ pub(super) fn start(
     Ok(made)
 }
 
-fn insert(tx: &WriteTx<'_>, new: &NewJob, matched: Matched) -> Verdict {
+fn insert(tx: &WriteTx<'_>, new: &NewJob, matched: Matched) -> ChangeResult {
     tables::insert(tx, new, matched)?;
     let job = tables::by_id(tx, &new.tenant, &new.id)?.or_not_found("job")?;
     Ok(Change::made("job", &new.id, &JobAnswer::of(&job)))

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::audited::Verdict;
+use crate::api::audited::ChangeResult;
 use crate::api::event_repairs::given;
 use crate::api::prelude::*;
 use crate::api::schema::{HeaderName, as_sent};
@@ -351,7 +351,7 @@ fn check_stored_secrets(
     key: &Keyring,
     provider: i64,
     scheme: &Scheme,
-) -> Verdict<()> {
+) -> ChangeResult<()> {
     for one in credentials::of_provider(tx, provider)? {
         let id = one.id;
         let opened = key.open(&credentials::context(&id), &one.sealed);

@@ -10,7 +10,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::api::archived::{self, By};
-use crate::api::audited::Verdict;
+use crate::api::audited::ChangeResult;
 use crate::api::events::{self, EventHeaders};
 use crate::api::prelude::*;
 use crate::api::schema::{Ascii, StrictBase64};
@@ -188,7 +188,7 @@ fn job_of_one(api: &Api, call: &Call, subscription: Option<String>) -> NewJob {
 }
 
 /// Sends one event again.
-fn send_again(tx: &WriteTx<'_>, job: &NewJob, origin: Origin, now: Timestamp) -> Verdict<()> {
+fn send_again(tx: &WriteTx<'_>, job: &NewJob, origin: Origin, now: Timestamp) -> ChangeResult<()> {
     let named = job.filter.subscription.as_deref();
     if let Some(name) = named
         && subscriptions::find(tx, &job.tenant, name)?.is_none()
@@ -378,7 +378,7 @@ fn cancel(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     })
 }
 
-fn event_changed(tx: &ReadTx<'_>, before: &Event) -> Verdict {
+fn event_changed(tx: &ReadTx<'_>, before: &Event) -> ChangeResult {
     let after = outbox_lists::by_seq(tx, before.seq)?.or_not_found("event")?;
     Ok(Change::changed("event", &before.new.id, &before, &after))
 }

@@ -10,7 +10,7 @@ use crate::api::call::SHOWN_FACTOR;
 use crate::api::prelude::*;
 use crate::api::schema::Base64;
 use crate::base::id::SubscriptionSeq;
-use crate::formats::filter::{self, Payload, Verdict};
+use crate::formats::filter::{self, FilterVerdict, Payload};
 use crate::formats::{FILE_NAME, Formats, SUBJECT, add_headers};
 use crate::model::delivery::OutgoingRequest;
 use crate::model::event::OWN_SOURCE;
@@ -129,7 +129,7 @@ fn why_not(new: &NewSubscription, outgoing: &OutgoingRequest) -> Option<String> 
     let conditions = new.filter.conditions();
     let (unmet, verdict) = filter::unmet(&conditions, &payload)?;
     Some(match verdict {
-        Verdict::Unknown(why) => format!("its filter cannot be applied: {why}"),
+        FilterVerdict::Unknown(why) => format!("its filter cannot be applied: {why}"),
         _ => format!("the condition does not hold: {} {} {}", unmet.path, unmet.op, unmet.value),
     })
 }

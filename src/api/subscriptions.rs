@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::convert::identity;
 use std::sync::Arc;
 
-use crate::api::audited::Verdict;
+use crate::api::audited::ChangeResult;
 use crate::api::call::page_found;
 use crate::api::event_repairs::given;
 use crate::api::prelude::*;
@@ -279,7 +279,12 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
 }
 
 /// Stores a subscription and its secret, unless its name is taken or its group refuses it.
-fn insert(tx: &WriteTx<'_>, prepared: &PreparedTerms, sealed: &ToSeal, now: Timestamp) -> Verdict {
+fn insert(
+    tx: &WriteTx<'_>,
+    prepared: &PreparedTerms,
+    sealed: &ToSeal,
+    now: Timestamp,
+) -> ChangeResult {
     let new = &prepared.of;
     check_group(tx, new)?;
     let stored = subscriptions::insert(tx, new, now)?;
@@ -442,7 +447,7 @@ fn unblock(api: &Api, subscription: SubscriptionSeq) -> StoreResult<()> {
 
 /// Refuses a subscription whose group has one of the other kind: what is in flight and what a consumer has leased cannot
 /// see each other.
-fn check_group(tx: &WriteTx<'_>, new: &NewSubscription) -> Verdict<()> {
+fn check_group(tx: &WriteTx<'_>, new: &NewSubscription) -> ChangeResult<()> {
     let is_mixed = |found: &&Arc<Route>| {
         new.order.group.is_some()
             && found.new.order.group == new.order.group
@@ -489,7 +494,7 @@ fn act(
     api: &Api,
     call: &Call,
     prepared: Vec<PreparedTerms>,
-    mut run: impl FnMut(&WriteTx<'_>, &Subscription) -> Verdict<()> + Send + 'static,
+    mut run: impl FnMut(&WriteTx<'_>, &Subscription) -> ChangeResult<()> + Send + 'static,
 ) -> Result<Audited<Value>, Problem> {
     let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
     change(api, call, move |tx| {

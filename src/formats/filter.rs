@@ -130,7 +130,7 @@ fn begins_like_json(bytes: &[u8]) -> bool {
 
 /// Whether a filter holds on a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum FilterVerdict {
     /// All conditions hold.
     Met,
     /// A condition does not hold.
@@ -140,33 +140,36 @@ pub enum Verdict {
 }
 
 /// Whether all conditions hold. One that is kept as text is read, which takes steps too.
-pub fn judge(filter: &PayloadFilter, payload: &Payload) -> Verdict {
+pub fn judge(filter: &PayloadFilter, payload: &Payload) -> FilterVerdict {
     if let PayloadFilter::Text(text) = filter
         && !payload.spend(text.get().len())
     {
-        return Verdict::Unknown(Unknown::Spent);
+        return FilterVerdict::Unknown(Unknown::Spent);
     }
-    unmet(&filter.conditions(), payload).map_or(Verdict::Met, |(_, verdict)| verdict)
+    unmet(&filter.conditions(), payload).map_or(FilterVerdict::Met, |(_, verdict)| verdict)
 }
 
 /// The first condition that does not hold, else the first of which it is not known; `None`: all hold.
-pub fn unmet<'c>(filter: &'c [Condition], payload: &Payload) -> Option<(&'c Condition, Verdict)> {
+pub fn unmet<'c>(
+    filter: &'c [Condition],
+    payload: &Payload,
+) -> Option<(&'c Condition, FilterVerdict)> {
     let mut unknown = None;
     for condition in filter {
         match holds(condition, payload) {
-            Verdict::Met => {}
-            Verdict::Unmet => return Some((condition, Verdict::Unmet)),
-            verdict @ Verdict::Unknown(_) => unknown = unknown.or(Some((condition, verdict))),
+            FilterVerdict::Met => {}
+            FilterVerdict::Unmet => return Some((condition, FilterVerdict::Unmet)),
+            verdict @ FilterVerdict::Unknown(_) => unknown = unknown.or(Some((condition, verdict))),
         }
     }
     unknown
 }
 
-fn holds(condition: &Condition, payload: &Payload) -> Verdict {
+fn holds(condition: &Condition, payload: &Payload) -> FilterVerdict {
     let value = match &payload.body {
         Body::Json(value) => value,
-        Body::Other => return Verdict::Unmet,
-        Body::Unreadable(why) => return Verdict::Unknown(*why),
+        Body::Other => return FilterVerdict::Unmet,
+        Body::Unreadable(why) => return FilterVerdict::Unknown(*why),
     };
     let Condition { path, op, value: wanted } = condition;
     let look = Look { payload, unknown: Cell::new(None) };
@@ -174,13 +177,13 @@ fn holds(condition: &Condition, payload: &Payload) -> Verdict {
     let passes = |found: &Json| payload.spend(steps) && look.fits(*op, found, wanted);
     let found = look.any_place(path, MatchState::START, value, &passes);
     if payload.left.get() == 0 {
-        return Verdict::Unknown(Unknown::Spent);
+        return FilterVerdict::Unknown(Unknown::Spent);
     }
     if let Some(why) = look.unknown.get() {
-        return Verdict::Unknown(why);
+        return FilterVerdict::Unknown(why);
     }
     let is_negated = *op == Op::NotEquals || (*op == Op::Exists && *wanted == Json::Bool(false));
-    if found == is_negated { Verdict::Unmet } else { Verdict::Met }
+    if found == is_negated { FilterVerdict::Unmet } else { FilterVerdict::Met }
 }
 
 /// The first text or number at a path, as a text; `None` if there is none.
@@ -410,7 +413,7 @@ mod tests {
     }
 
     /// What is found of a condition, which is given as JSON, on a payload of these bytes.
-    fn verdict(condition: &str, payload: &[u8]) -> Verdict {
+    fn verdict(condition: &str, payload: &[u8]) -> FilterVerdict {
         let filter = PayloadFilter::read(&format!("[{condition}]")).unwrap();
         judge(&filter, &Payload::read(payload))
     }
@@ -494,7 +497,7 @@ mod tests {
         ] {
             let payload = format!("{{\"n\":{payload}}}");
             let found = verdict(&condition(op, value), payload.as_bytes());
-            let right = if holds { Verdict::Met } else { Verdict::Unmet };
+            let right = if holds { FilterVerdict::Met } else { FilterVerdict::Unmet };
             assert_eq!(found, right, "{payload} {op} {value}");
         }
     }
@@ -520,7 +523,7 @@ mod tests {
             (large.as_bytes(), Unknown::Large),
         ] {
             for condition in conditions {
-                assert_eq!(verdict(condition, payload), Verdict::Unknown(why), "{condition}");
+                assert_eq!(verdict(condition, payload), FilterVerdict::Unknown(why), "{condition}");
             }
             let path = Path::parse("$.a").unwrap();
             assert_eq!(first_text(&path, &Payload::read(payload)), Err(why));
@@ -529,11 +532,11 @@ mod tests {
         let xml = format!("<a>{}</a>", "x".repeat(MAX_PAYLOAD_BYTES));
         for payload in ["no JSON", "", "a=b", "<a>{}</a>", &xml] {
             for condition in conditions {
-                assert_eq!(verdict(condition, payload.as_bytes()), Verdict::Unmet);
+                assert_eq!(verdict(condition, payload.as_bytes()), FilterVerdict::Unmet);
             }
         }
         let deepest = verdict(conditions[0], nested(128).as_bytes());
-        assert_eq!(deepest, Verdict::Met);
+        assert_eq!(deepest, FilterVerdict::Met);
     }
 
     #[test]
@@ -546,23 +549,23 @@ mod tests {
             r#"{"total":250,"note":-1E-999999999999999999999}"#,
             "\u{feff}{\"total\":250}",
         ] {
-            assert_eq!(verdict(condition, payload.as_bytes()), Verdict::Met, "{payload}");
+            assert_eq!(verdict(condition, payload.as_bytes()), FilterVerdict::Met, "{payload}");
         }
         let replaced = r#"{"path":"$.a","op":"equals","value":"x\ufffd"}"#;
-        assert_eq!(verdict(replaced, br#"{"a":"x\ud83d"}"#), Verdict::Met);
+        assert_eq!(verdict(replaced, br#"{"a":"x\ud83d"}"#), FilterVerdict::Met);
     }
 
     #[test]
     fn a_name_that_is_there_twice_is_not_known_where_a_path_needs_it() {
-        let twice = Verdict::Unknown(Unknown::NameTwice);
+        let twice = FilterVerdict::Unknown(Unknown::NameTwice);
         for (path, payload, found) in [
             ("$.a", r#"{"a":1,"a":2}"#, twice),
             ("$.a", r#"{"a":1,"\u0061":1}"#, twice),
-            ("$.a", r#"{"a":1,"b":2,"b":3}"#, Verdict::Met),
-            ("$.a", r#"{"a":1,"b":{"a":2,"a":3}}"#, Verdict::Met),
+            ("$.a", r#"{"a":1,"b":2,"b":3}"#, FilterVerdict::Met),
+            ("$.a", r#"{"a":1,"b":{"a":2,"a":3}}"#, FilterVerdict::Met),
             ("$.b.a", r#"{"b":{"a":1},"b":{"a":1}}"#, twice),
             ("$.*", r#"{"a":1,"b":2,"b":3}"#, twice),
-            ("$..a", r#"{"a":1,"b":2,"b":3}"#, Verdict::Met),
+            ("$..a", r#"{"a":1,"b":2,"b":3}"#, FilterVerdict::Met),
             ("$..a", r#"{"b":{},"b":{}}"#, twice),
         ] {
             let condition = format!(r#"{{"path":"{path}","op":"in","value":[1]}}"#);
@@ -575,7 +578,7 @@ mod tests {
             r#"[{"path":"$.a","op":"equals","value":1},{"path":"$.b","op":"equals","value":1}]"#;
         let filter = PayloadFilter::read(filter).unwrap();
         let payload = Payload::read(br#"{"a":1,"a":2,"b":2}"#);
-        assert_eq!(judge(&filter, &payload), Verdict::Unmet);
+        assert_eq!(judge(&filter, &payload), FilterVerdict::Unmet);
     }
 
     #[test]
@@ -596,7 +599,7 @@ mod tests {
 
     #[test]
     fn filters_share_the_steps_of_a_payload() {
-        let spent = Some(Verdict::Unknown(Unknown::Spent));
+        let spent = Some(FilterVerdict::Unknown(Unknown::Spent));
         let negated =
             [condition("$.a", "not_equals", &json!(1)), condition("$.a", "exists", &json!(false))];
         let many = Payload::read(format!("[{}0]", "0,".repeat(300_000)).as_bytes());
@@ -621,13 +624,13 @@ mod tests {
         let payload = Payload::read(format!("[{}]", [nested.as_str(); 800].join(",")).as_bytes());
         // Without the bound on steps this would not end.
         let (_, found) = unmet(&filter, &payload).unwrap();
-        assert_eq!(found, Verdict::Unknown(Unknown::Spent));
+        assert_eq!(found, FilterVerdict::Unknown(Unknown::Spent));
         // A value that is compared with many costs as many steps.
         let list: Vec<u32> = (0..100).collect();
         let payload = Payload::read(format!("[{}0]", "0,".repeat(10_000)).as_bytes());
         let filter = [condition("$[*]", "in", &json!(list[1..]))];
         let (_, found) = unmet(&filter, &payload).unwrap();
-        assert_eq!(found, Verdict::Unknown(Unknown::Spent));
+        assert_eq!(found, FilterVerdict::Unknown(Unknown::Spent));
     }
 
     #[test]

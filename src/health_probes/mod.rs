@@ -21,7 +21,7 @@ use crate::model::hold::{Hold, HoldReason};
 use crate::model::outcome::AttemptClass;
 use crate::model::subscription::Subscription;
 use crate::pipeline::Pipeline;
-use crate::pipeline::deliver::Deliver;
+use crate::pipeline::deliver::deliverer::Deliverer;
 use crate::pipeline::probe::{SubscriptionTests, Threads, Turn};
 use crate::pipeline::upkeep::disk_watch::DiskWatch;
 use crate::store::error::Result;
@@ -76,7 +76,7 @@ impl Prober {
     /// Begins what is due, the longest overdue first, and ends what is over; returns the wait until the next look. What is
     /// left of a disk is for outcomes.
     fn look(&self) -> Result<Duration> {
-        let Deliver { store, clock, .. } = &self.threads.deliver;
+        let Deliverer { store, clock, .. } = &self.threads.deliver;
         if self.disk.is_low() {
             return Ok(EVERY);
         }
@@ -119,7 +119,7 @@ impl Prober {
 
     /// Probes a target, unless something else than the target keeps it from being called, or something is under way to it.
     fn probe(&self, seq: SubscriptionSeq) -> Result<()> {
-        let Deliver { store, clock, counts, in_flight, .. } = self.threads.deliver.clone();
+        let Deliverer { store, clock, counts, in_flight, .. } = self.threads.deliver.clone();
         let under_way: Vec<i64> = in_flight.all().iter().map(|(delivery, _)| delivery.0).collect();
         let is_busy = store.read(|tx| store::is_busy(tx, seq, &json!(under_way).to_string()))?;
         let found = store.read(|tx| subscriptions::by_seq(tx, seq))?;

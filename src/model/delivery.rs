@@ -6,7 +6,6 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use data_encoding::HEXLOWER;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
@@ -14,9 +13,9 @@ use time::{Date, Month, PrimitiveDateTime, Time};
 
 use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, Draw, SubscriptionSeq};
-use crate::base::schema::{LaneId, NameText, Sha256, Whole, values};
+use crate::base::schema::{LaneId, NameText, values};
 use crate::base::words::words;
-use crate::model::event::{self, Tried};
+use crate::model::event;
 use crate::model::form_body::Body;
 use crate::model::format::Rendering;
 use crate::model::lane;
@@ -33,6 +32,8 @@ const MAX_RETRY_AFTER: Duration = Duration::from_hours(24);
 pub const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_mins(10);
 /// Bytes of it that are kept and sent.
 const MAX_CUSTOM_DATA: usize = 1024;
+/// The number of header fields that every request has.
+pub const STANDARD_FIELDS: usize = 6;
 const MAX_STEPS: usize = 50;
 const MIN_STEP: Duration = Duration::from_millis(100);
 const MAX_STEP: Duration = Duration::from_hours(7 * 24);
@@ -164,56 +165,6 @@ impl Delivery {
     }
 }
 
-/// An attempt as stored. Never changed after it is written.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Attempt {
-    // Its number within the delivery.
-    #[schemars(with = "Whole<1, { 1 << 31 }>")]
-    pub n: u32,
-    pub started_at: Timestamp,
-    pub finished_at: Timestamp,
-    /// The URL that was called; empty if nothing was sent.
-    pub url: String,
-    pub class: AttemptClass,
-    /// Whether it counts towards `max_attempts`.
-    pub counted: bool,
-    #[schemars(with = "Option<Whole<100, 999>>")]
-    pub http_status: Option<u16>,
-    pub latency_ms: u32,
-    /// The first 2,048 characters of the answer.
-    pub excerpt: Option<String>,
-    pub failed_reason: Option<String>,
-    /// The id of the credential it was signed with.
-    pub key_id: Option<String>,
-    /// The id of its span in the trace.
-    pub span: Option<String>,
-    /// The method of the request; `null` if nothing was sent.
-    pub method: Option<String>,
-    /// The SHA-256 of the body that was sent; `null` if sealed fields were opened in it.
-    #[serde(serialize_with = "hex")]
-    #[schemars(with = "Option<Sha256>")]
-    pub body_sha256: Option<[u8; 32]>,
-    /// The header fields that the request had besides those of every request, as a JSON array of pairs. What is secret in
-    /// them is `***`.
-    #[serde(skip)]
-    pub fields: Option<String>,
-    /// Whether the request also had the header fields that name the event.
-    #[serde(skip)]
-    pub named: bool,
-}
-
-impl Attempt {
-    /// What it tells the event of its delivery.
-    pub fn tried(&self) -> Tried<'_> {
-        Tried { started_at: Some(self.started_at), error: self.failed_reason.as_deref() }
-    }
-}
-
-#[expect(clippy::ref_option, reason = "serde passes a field by reference")]
-fn hex<S: Serializer>(hash: &Option<[u8; 32]>, to: S) -> Result<S::Ok, S::Error> {
-    hash.as_ref().map(|hash| HEXLOWER.encode(hash)).serialize(to)
-}
-
 /// The data of a delivery that an attempt needs: the event's fields and its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutgoingRequest {
@@ -294,14 +245,14 @@ impl OutgoingRequest {
         self.occurred_at.unwrap_or(self.accepted_at)
     }
 
-    /// The header fields that every request has.
+    /// The header fields that every request has, in this order and before all others.
     pub fn standard_fields(
         &self,
         at: Timestamp,
         span: &str,
         signature: String,
     ) -> Vec<(String, String)> {
-        let fields = [
+        let fields: [(&str, String); STANDARD_FIELDS] = [
             ("content-type", self.content_type.clone()),
             ("webhook-id", self.webhook_id.clone()),
             ("webhook-timestamp", at.secs().to_string()),

@@ -9,7 +9,7 @@ use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::base::schema::Text;
 use crate::base::words::words;
-use crate::model::delivery::Attempt;
+use crate::model::attempt::Attempt;
 use crate::model::lane::CallKey;
 use crate::model::outcome::AttemptClass;
 

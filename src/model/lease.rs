@@ -6,10 +6,11 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::base::clock::Timestamp;
-use crate::model::delivery::{Jitter, Schedule};
-use crate::model::failure::{MAX_BREAKER_WAIT, NewHold, Next, Streak, Verdict};
+use crate::model::delivery::Jitter;
+use crate::model::failure::{MAX_BREAKER_WAIT, NewHold, Next, RetryVerdict, Streak};
 use crate::model::hold::HoldReason;
 use crate::model::outcome::AttemptClass;
+use crate::model::retry_rules::RetryRules;
 
 /// Allowed lease times. A shorter lease may end while an answer is on its way. With a longer one, an event of a crashed
 /// consumer is blocked for too long.
@@ -43,17 +44,6 @@ pub enum LeaseOutcome {
     },
 }
 
-/// The limits of a delivery that is leased.
-#[derive(Clone, Copy, Debug)]
-pub struct LeaseRules<'a> {
-    /// Waits, and the number of counted attempts.
-    pub schedule: &'a Schedule,
-    /// Failures after which it is parked, if its lane parks.
-    pub park_after: Option<u32>,
-    /// Failures in a row after which its subscription is held; 0: never.
-    pub breaker_after: u32,
-}
-
 /// What the transaction knows about a leased delivery and its subscription before a report.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LeaseFacts {
@@ -79,13 +69,13 @@ pub struct LeaseFacts {
 pub fn judge_lease(
     outcome: &LeaseOutcome,
     facts: &LeaseFacts,
-    rules: &LeaseRules<'_>,
+    rules: &RetryRules,
     jitter: Jitter,
-) -> Verdict {
-    let LeaseRules { schedule, park_after, breaker_after } = *rules;
+) -> RetryVerdict {
+    let RetryRules { schedule, park_after, breaker_after, .. } = rules;
     let failures = facts.counted_failures.saturating_add(1);
     let step = || jitter.lengthen(schedule.wait_after(failures));
-    let uncounted = |wait: Option<Duration>, hold: Option<NewHold>| Verdict {
+    let uncounted = |wait: Option<Duration>, hold: Option<NewHold>| RetryVerdict {
         class: AttemptClass::Transient,
         counted: false,
         next: Next::Retry(wait.unwrap_or_else(step)),
@@ -126,11 +116,11 @@ pub fn judge_lease(
     };
     // The breaker is for several failing deliveries. A single one already waits by its own schedule.
     let opens = class == AttemptClass::Transient
-        && breaker_after > 0
-        && facts.streak.and(class).count >= breaker_after
+        && *breaker_after > 0
+        && facts.streak.and(class).count >= *breaker_after
         && facts.streak.count > facts.counted_failures
         && facts.breaker_probe.is_none();
-    Verdict { class, counted, next, hold: opens.then(|| breaker(0)), is_alone: false }
+    RetryVerdict { class, counted, next, hold: opens.then(|| breaker(0)), is_alone: false }
 }
 
 impl LeaseOutcome {
@@ -155,10 +145,8 @@ mod tests {
         (verdict.counted, verdict.next)
     }
 
-    fn judged(outcome: &LeaseOutcome, facts: &LeaseFacts) -> Verdict {
-        let schedule = Schedule::default();
-        let rules = LeaseRules { schedule: &schedule, park_after: None, breaker_after: 10 };
-        judge_lease(outcome, facts, &rules, Jitter::default())
+    fn judged(outcome: &LeaseOutcome, facts: &LeaseFacts) -> RetryVerdict {
+        judge_lease(outcome, facts, &RetryRules::default(), Jitter::default())
     }
 
     fn breaker(secs: i64, failed: u32) -> NewHold {

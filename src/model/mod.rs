@@ -4,6 +4,7 @@
 //! three use the same struct.
 
 pub mod address;
+pub mod attempt;
 pub mod audit;
 pub mod credential;
 pub mod database_product;
@@ -40,7 +41,9 @@ pub mod pattern;
 pub mod pointer;
 pub mod provider;
 pub mod rate;
+pub mod retry_rules;
 pub mod sealed;
+pub mod settlement;
 pub mod sql_row;
 pub mod subscription;
 pub mod target_url;

@@ -20,7 +20,7 @@ pub struct Limit {
 
 /// Whether an occurrence is within the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ThrottleVerdict {
     /// Within the limit.
     Within,
     /// The first one beyond the limit in this span, and how long the span still lasts.
@@ -51,16 +51,16 @@ impl<K: Clone + Eq + Hash> Throttle<K> {
     }
 
     /// Counts one occurrence. `now` must never go back.
-    pub fn count(&mut self, key: K, now: Duration) -> Verdict {
+    pub fn count(&mut self, key: K, now: Duration) -> ThrottleVerdict {
         self.forget_ended(now);
         let Limit { max, span, max_keys } = self.limit;
         if let Some(count) = self.counts.get_mut(&key) {
             count.seen = count.seen.saturating_add(1);
             let left = count.since.saturating_add(span).saturating_sub(now);
             return match count.seen.checked_sub(max) {
-                None | Some(0) => Verdict::Within,
-                Some(1) => Verdict::Reached(left),
-                Some(_) => Verdict::Beyond(left),
+                None | Some(0) => ThrottleVerdict::Within,
+                Some(1) => ThrottleVerdict::Reached(left),
+                Some(_) => ThrottleVerdict::Beyond(left),
             };
         }
         if self.order.len() >= max_keys
@@ -70,7 +70,7 @@ impl<K: Clone + Eq + Hash> Throttle<K> {
         }
         self.counts.insert(key.clone(), Count { since: now, seen: 1 });
         self.order.push_back(key);
-        if max == 0 { Verdict::Reached(span) } else { Verdict::Within }
+        if max == 0 { ThrottleVerdict::Reached(span) } else { ThrottleVerdict::Within }
     }
 
     /// How long a key still has to wait; `None` if another occurrence is within the limit. Counts nothing.
@@ -124,14 +124,14 @@ mod tests {
     fn beyond_the_limit_the_rest_of_the_span_is_returned() {
         let mut throttle = Throttle::new(LIMIT);
         for (at, verdict) in [
-            (0, Verdict::Within),
-            (10, Verdict::Within),
-            (20, Verdict::Reached(secs(40))),
-            (21, Verdict::Beyond(secs(39))),
-            (59, Verdict::Beyond(secs(1))),
-            (60, Verdict::Within),
-            (61, Verdict::Within),
-            (62, Verdict::Reached(secs(58))),
+            (0, ThrottleVerdict::Within),
+            (10, ThrottleVerdict::Within),
+            (20, ThrottleVerdict::Reached(secs(40))),
+            (21, ThrottleVerdict::Beyond(secs(39))),
+            (59, ThrottleVerdict::Beyond(secs(1))),
+            (60, ThrottleVerdict::Within),
+            (61, ThrottleVerdict::Within),
+            (62, ThrottleVerdict::Reached(secs(58))),
         ] {
             assert_eq!(throttle.count("a", secs(at)), verdict, "at {at} s");
         }
@@ -143,7 +143,7 @@ mod tests {
         for _ in 0..5 {
             throttle.count("a", secs(0));
         }
-        assert_eq!(throttle.count("b", secs(0)), Verdict::Within);
+        assert_eq!(throttle.count("b", secs(0)), ThrottleVerdict::Within);
     }
 
     #[test]
@@ -153,8 +153,8 @@ mod tests {
             throttle.count(key, secs(key / 100));
             assert!(throttle.keys() <= 3 && throttle.counts.len() == throttle.keys());
         }
-        assert_eq!(throttle.count(999, secs(9)), Verdict::Within);
-        assert_eq!(throttle.count(999, secs(9)), Verdict::Reached(secs(60)));
+        assert_eq!(throttle.count(999, secs(9)), ThrottleVerdict::Within);
+        assert_eq!(throttle.count(999, secs(9)), ThrottleVerdict::Reached(secs(60)));
         throttle.count(7, secs(100));
         assert_eq!(throttle.keys(), 1, "ended spans are forgotten");
     }

@@ -4,8 +4,9 @@
 
 use crate::keys::{AttemptKey, ConfirmTokens, PresentedToken};
 use crate::model::delivery::{DeliveryState, OutgoingRequest};
-use crate::model::failure::{Rules, Settlement};
 use crate::model::lease::LeaseOutcome;
+use crate::model::retry_rules::RetryRules;
+use crate::model::settlement::Settlement;
 use crate::pipeline::consume::clean_reason;
 use crate::pipeline::counts::Counts;
 use crate::pipeline::destinations::{Destination, effective};
@@ -160,31 +161,25 @@ impl Confirmations {
         held: &Held,
         outcome: &LeaseOutcome,
     ) -> Result<Settlement> {
-        let Rules { schedule, park_after, breaker_after, .. } =
-            self.rules(tx, held.subscription)?;
-        let (now, wall) = (self.clock.now(), self.clock.wall());
-        let (subscription, url) = (held.subscription, String::new());
+        let subscription = held.subscription;
         let own = subscriptions::routes(tx)?.get(subscription);
-        let latest_only = own.is_some_and(|found| found.new.order.latest_only);
         let target = Consumer {
             subscription,
-            url,
-            schedule,
-            park_after,
-            breaker_after,
-            latest_only,
-            now,
-            wall,
+            url: String::new(),
+            rules: self.rules(tx, subscription)?,
+            latest_only: own.is_some_and(|found| found.new.order.latest_only),
+            now: self.clock.now(),
+            wall: self.clock.wall(),
         };
         confirmations::settle(tx, held, &target, outcome, &*self.draw)
     }
 
     /// A subscription's rules; those of the settings if its own can no longer be read.
-    fn rules(&self, tx: &WriteTx<'_>, subscription: SubscriptionSeq) -> Result<Rules> {
+    fn rules(&self, tx: &WriteTx<'_>, subscription: SubscriptionSeq) -> Result<RetryRules> {
         let defaults = &self.settings.get().delivery;
         let own = subscriptions::routes(tx)?.get(subscription);
         let own = own.and_then(|found| effective(&found.new, defaults).ok());
-        let default = || Rules { schedule: defaults.schedule(), ..Rules::default() };
+        let default = || RetryRules { schedule: defaults.schedule(), ..RetryRules::default() };
         Ok(own.map_or_else(default, |effective| effective.rules))
     }
 

@@ -4,9 +4,11 @@
 
 use std::time::Duration;
 
-use crate::model::failure::{Next, Settlement};
+use crate::model::attempt::AttemptReport;
+use crate::model::failure::Next;
 use crate::model::history::Subject;
 use crate::model::outcome::AttemptClass;
+use crate::model::settlement::Settlement;
 use crate::pipeline::history::History;
 use crate::pipeline::recent::Recent;
 use crate::store::outbox_relay::Relayed;
@@ -130,31 +132,30 @@ impl Counts {
 
     /// Counts a settled attempt.
     pub fn settled(&self, settlement: &Settlement) {
-        let latency = Duration::from_millis(settlement.attempt.latency_ms.into());
+        let latency = Duration::from_millis(settlement.report.attempt.latency_ms.into());
         self.attempt_span.note_span(latency);
         self.count(settlement, true);
     }
 
     fn count(&self, settlement: &Settlement, is_ours: bool) {
-        let of = (settlement.subscription, settlement.delivery);
-        self.recent.attempted(of, &settlement.attempt, is_ours);
-        let (attempt, class) = (&settlement.attempt, settlement.attempt.class);
+        let AttemptReport { delivery, subscription, attempt, .. } = &*settlement.report;
+        self.recent.attempted(*subscription, *delivery, attempt, is_ours);
         let took_ms = is_ours.then_some(attempt.latency_ms);
-        let subject = Subject::Subscription(settlement.subscription);
-        self.history.note(subject, attempt.finished_at, !class.is_success(), took_ms);
-        if let Some((_, counter)) = self.attempts.iter().find(|(of, _)| *of == class) {
+        let subject = Subject::Subscription(*subscription);
+        self.history.note(subject, attempt.finished_at, !attempt.class.is_success(), took_ms);
+        if let Some((_, counter)) = self.attempts.iter().find(|(of, _)| *of == attempt.class) {
             counter.add();
         }
         self.count_end(settlement);
     }
 
     fn count_end(&self, settlement: &Settlement) {
-        let attempt = &settlement.attempt;
-        match settlement.next {
+        let AttemptReport { subscription, accepted_at, attempt, .. } = &*settlement.report;
+        match settlement.verdict.next {
             Next::Complete => {
                 self.completed.add();
-                self.recent.completed(settlement.subscription);
-                let taken = attempt.finished_at.since(settlement.accepted_at);
+                self.recent.completed(*subscription);
+                let taken = attempt.finished_at.since(*accepted_at);
                 self.delivered_span.note_span(taken);
             }
             Next::GiveUp(_) => self.dead_lettered.add(),
@@ -169,7 +170,7 @@ impl Counts {
 
     /// Counts a confirmation. The attempt of one that says `ok` was counted when it was accepted.
     pub fn confirmed(&self, settlement: &Settlement) {
-        if settlement.attempt.class.is_success() {
+        if settlement.report.attempt.class.is_success() {
             self.count_end(settlement);
         } else {
             self.count(settlement, false);

@@ -12,11 +12,11 @@ use crate::formats::{self, Formats, add_headers};
 use crate::keys::Keyring;
 use crate::model::delivery::{OutgoingRequest, Schedule, TIMEOUTS, is_custom_data};
 use crate::model::event::ALERT_TYPE;
-use crate::model::failure::{BREAKER_AFTER, Rules};
 use crate::model::format::TemplateText;
 use crate::model::lease::LEASES;
 use crate::model::outcome::ClassTable;
 use crate::model::rate::Rate;
+use crate::model::retry_rules::{BREAKER_AFTER, RetryRules};
 use crate::model::subscription::{NewSubscription, Policy, Subscription, Target};
 use crate::pipeline::prelude::*;
 use crate::store::credential_uses::CredentialUses;
@@ -24,7 +24,7 @@ use crate::store::credentials::{self, Credential};
 use crate::store::error::Result as StoreResult;
 use crate::store::subscriptions;
 use crate::store::tx::ChangedSubscriptions;
-use crate::targets::http::access::{Access, CachedCredentials, carried};
+use crate::targets::http::access::{Access, CredentialCache, used_credentials};
 
 /// How long a target may have to confirm what it accepted.
 const CONFIRMED_WITHIN: RangeInclusive<Duration> =
@@ -44,7 +44,7 @@ pub struct Destination {
     /// Its row.
     pub subscription: Subscription,
     /// What its deliveries are judged by.
-    pub rules: Rules,
+    pub rules: RetryRules,
     /// What its answers mean.
     pub classes: ClassTable,
     /// Time for a whole attempt.
@@ -101,17 +101,13 @@ pub struct Destinations {
     uses: Arc<CredentialUses>,
     settings: Live,
     open: Cache<SubscriptionSeq, Destination>,
-    /// What outlives [`Destinations::forget`]: connections and tokens, until their credential is replaced.
-    kept: Mutex<BTreeMap<SubscriptionSeq, CachedCredentials>>,
+    /// Connections and tokens. They outlive [`Destinations::forget`], until their credential is replaced.
+    cached: Mutex<BTreeMap<SubscriptionSeq, CredentialCache>>,
 }
 
 impl Destinations {
     /// None opened yet.
-    pub fn new(
-        store: Store,
-        (key, uses): (Arc<Keyring>, Arc<CredentialUses>),
-        settings: Live,
-    ) -> Self {
+    pub fn new(store: Store, key: Arc<Keyring>, uses: Arc<CredentialUses>, settings: Live) -> Self {
         let weigh = |_: &SubscriptionSeq, open: &Destination| {
             let template = open.subscription.new.template.as_ref();
             let texts = template.into_iter().flat_map(TemplateText::texts);
@@ -119,7 +115,7 @@ impl Destinations {
             bytes.saturating_mul(COMPILED_PER_BYTE).saturating_add(OPEN_BYTES)
         };
         let open = Cache::of_bytes(MAX_OPEN_BYTES, weigh);
-        Self { store, key, uses, settings, open, kept: Mutex::default() }
+        Self { store, key, uses, settings, open, cached: Mutex::default() }
     }
 
     /// Forgets the destinations of changed subscriptions; called after a commit, and when the settings changed.
@@ -158,20 +154,17 @@ impl Destinations {
         seq: SubscriptionSeq,
         chosen: Option<&str>,
     ) -> Result<Option<Destination>, String> {
-        let (subscription, in_force) = self
-            .store
-            .snapshot(|tx| {
-                Ok((
-                    subscriptions::latest(tx, seq)?,
-                    credentials::in_force_of_subscription(tx, seq)?,
-                ))
-            })
-            .map_err(|error| error.to_string())?;
+        let read = self.store.snapshot(|tx| {
+            let subscription = subscriptions::latest(tx, seq)?;
+            let in_force = credentials::in_force_of_subscription(tx, seq)?;
+            Ok((subscription, in_force))
+        });
+        let (subscription, in_force) = read.map_err(|error| error.to_string())?;
         let Some(subscription) = subscription else {
-            self.kept.lock().remove(&seq);
+            self.cached.lock().remove(&seq);
             return Ok(None);
         };
-        let access = self.access(seq, &carried(&in_force, chosen), chosen.is_some())?;
+        let access = self.access(seq, &used_credentials(&in_force, chosen), chosen.is_some())?;
         let settings = self.settings.get();
         let Effective { rules, classes, timeout, .. } =
             effective(&subscription.new, &settings.delivery)?;
@@ -193,27 +186,27 @@ impl Destinations {
     fn access(
         &self,
         seq: SubscriptionSeq,
-        carried: &[&Credential],
+        used: &[&Credential],
         is_trial: bool,
     ) -> Result<Access, String> {
-        let last_use = self.uses.track(carried.iter().map(|one| one.id.clone()).collect());
-        let mut all_kept = self.kept.lock();
-        let mut kept = all_kept.get(&seq).cloned().unwrap_or_default();
-        let access = Access::open(carried, &self.key, &mut kept, last_use)?;
-        match (is_trial, kept.is_empty()) {
+        let last_use = self.uses.track(used.iter().map(|one| one.id.clone()).collect());
+        let mut caches = self.cached.lock();
+        let mut cache = caches.get(&seq).cloned().unwrap_or_default();
+        let access = Access::open(used, &self.key, &mut cache, last_use)?;
+        match (is_trial, cache.is_empty()) {
             (true, _) => {}
-            (false, true) => drop(all_kept.remove(&seq)),
-            (false, false) => drop(all_kept.insert(seq, kept)),
+            (false, true) => drop(caches.remove(&seq)),
+            (false, false) => drop(caches.insert(seq, cache)),
         }
         Ok(access)
     }
 }
 
-/// What holds for a subscription: its policy, and the settings where that does not say.
+/// The policy that holds for a subscription: its own, and the settings where that does not say.
 #[derive(Debug)]
 pub struct Effective {
     /// What its deliveries are judged by.
-    pub rules: Rules,
+    pub rules: RetryRules,
     /// What its answers mean.
     pub classes: ClassTable,
     /// Time for a whole attempt.
@@ -271,7 +264,7 @@ pub fn effective(new: &NewSubscription, defaults: &Delivery) -> Result<Effective
     }
     let park_after = new.order.parks_after();
     Ok(Effective {
-        rules: Rules { schedule, breaker_after, park_after, confirm_within },
+        rules: RetryRules { schedule, breaker_after, park_after, confirm_within },
         classes,
         timeout,
     })

@@ -4,51 +4,58 @@ use std::collections::{HashMap, HashSet};
 
 use crate::pipeline::prelude::*;
 
-/// The deliveries that are being attempted, each with the time of its start.
+/// The deliveries that are being attempted, and those that may not be.
 #[derive(Debug, Default)]
-pub struct InFlight(Mutex<HashMap<DeliverySeq, Timestamp>>, Mutex<HashSet<DeliverySeq>>);
+pub struct InFlight {
+    /// Each with the time of its start.
+    attempts: Mutex<HashMap<DeliverySeq, Timestamp>>,
+    claimed: Mutex<HashSet<DeliverySeq>>,
+}
 
-/// While it lives, no attempt of its delivery begins.
+/// A claim on a delivery. While it lives, no attempt of the delivery begins.
 #[derive(Debug)]
-pub struct Claim(Arc<InFlight>, DeliverySeq);
+pub struct Claim {
+    in_flight: Arc<InFlight>,
+    delivery: DeliverySeq,
+}
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.0.1.lock().remove(&self.1);
+        self.in_flight.claimed.lock().remove(&self.delivery);
     }
 }
 
 impl InFlight {
     /// An attempt begins. Tells whether it may: not while a person replaces the delivery.
     pub fn begin(&self, delivery: DeliverySeq, at: Timestamp) -> bool {
-        let claimed = self.1.lock();
+        let claimed = self.claimed.lock();
         let may_begin = !claimed.contains(&delivery);
         if may_begin {
-            self.0.lock().insert(delivery, at);
+            self.attempts.lock().insert(delivery, at);
         }
         may_begin
     }
 
     /// Keeps attempts of a delivery from beginning; `None` if one is under way, or somebody else does the same.
     pub fn claim(self: &Arc<Self>, delivery: DeliverySeq) -> Option<Claim> {
-        let mut claimed = self.1.lock();
-        let is_free = !self.0.lock().contains_key(&delivery) && claimed.insert(delivery);
-        is_free.then(|| Claim(Arc::clone(self), delivery))
+        let mut claimed = self.claimed.lock();
+        let is_free = !self.attempts.lock().contains_key(&delivery) && claimed.insert(delivery);
+        is_free.then(|| Claim { in_flight: Arc::clone(self), delivery })
     }
 
     /// It has ended; its outcome may not be stored yet.
     pub fn end(&self, delivery: DeliverySeq) {
-        self.0.lock().remove(&delivery);
+        self.attempts.lock().remove(&delivery);
     }
 
     /// All of them.
     pub fn all(&self) -> Vec<(DeliverySeq, Timestamp)> {
-        self.0.lock().iter().map(|(delivery, at)| (*delivery, *at)).collect()
+        self.attempts.lock().iter().map(|(delivery, at)| (*delivery, *at)).collect()
     }
 
     /// Since when a delivery is being attempted.
     pub fn since(&self, delivery: DeliverySeq) -> Option<Timestamp> {
-        self.0.lock().get(&delivery).copied()
+        self.attempts.lock().get(&delivery).copied()
     }
 }
 

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | `writer` | [`WriterLoop`]: the only write connection | its three queues |
 //! | `dispatch` | [`scheduler::Dispatcher`]: who is sent next | its inbox, the next due time |
-//! | `deliver-N` | [`deliver::Deliver`]: one request at a time | its assignments |
+//! | `deliver-N` | [`Deliverer`]: one request at a time | its assignments |
 //! | `consume` | [`consume::manager::LeaseManager`]: pull consumers | requests, what becomes due, leases |
 //! | `test-N` | [`SubscriptionTests`]: tests of subscriptions | tests that are asked for |
 //! | `line` | [`connectivity::Line`]: whether the site is online | attempts in doubt, one second |
@@ -61,14 +61,14 @@ use crate::event_types::EventTypes;
 use crate::http::client::{self, Call};
 use crate::keys::subject::Pseudonyms;
 use crate::keys::{ConfirmTokens, Keyring};
-use crate::model::failure::AttemptReport;
+use crate::model::attempt::AttemptReport;
 use crate::pipeline::claims::Claims;
 use crate::pipeline::confirmations::Confirmations;
 use crate::pipeline::connectivity::{Doubts, Line};
 use crate::pipeline::consume::Consume;
 use crate::pipeline::consume::manager::LeaseManager;
 use crate::pipeline::counts::Counts;
-use crate::pipeline::deliver::Deliver;
+use crate::pipeline::deliver::deliverer::Deliverer;
 use crate::pipeline::destinations::Destinations;
 use crate::pipeline::in_flight::InFlight;
 use crate::pipeline::probe::{ROTATIONS, SubscriptionTests, THREADS};
@@ -97,6 +97,7 @@ use crate::store::tx::{ChangedSubscriptions, Effects, WriteTx};
 use crate::store::writer::{AroundCommit, WriterLoop};
 use crate::store::{Store, runs, settlement};
 use crate::targets::Targets;
+use crate::targets::http::Http;
 use crate::telemetry::tally::Heartbeat;
 
 /// What the stages are built from.
@@ -451,8 +452,9 @@ impl Common {
     fn new(parts: &Parts) -> Result<Self> {
         let Parts { store, key, settings, names, draw, faults, clock, sender, .. } = parts;
         let uses = Arc::new(CredentialUses::new(store.clone(), clock.clone()));
-        let opens = (Arc::clone(key), uses);
-        let destinations = Destinations::new(store.clone(), opens.clone(), settings.clone());
+        let opens = (Arc::clone(key), Arc::clone(&uses));
+        let destinations =
+            Destinations::new(store.clone(), Arc::clone(key), uses, settings.clone());
         let providers = ProviderCache::new(store.clone(), opens, faults.clone());
         let privacy = Privacy::new(store.clone(), Arc::clone(key), names.clone(), Arc::clone(draw));
         let (line, doubts) =
@@ -484,9 +486,9 @@ impl Parts {
         &self,
         common: &Common,
         mailbox: Mailbox,
-        unsettled: Sender<AttemptReport>,
-    ) -> Deliver {
-        Deliver {
+        unsettled: Sender<Arc<AttemptReport>>,
+    ) -> Deliverer {
+        Deliverer {
             store: self.store.clone(),
             clock: self.clock.clone(),
             draw: Arc::clone(&self.draw),
@@ -499,12 +501,15 @@ impl Parts {
             counts: Arc::clone(&common.counts),
             privacy: Arc::clone(&common.privacy),
             targets: Targets::new(
-                (self.store.clone(), self.clock.clone()),
-                Arc::clone(&self.key),
+                Http {
+                    store: self.store.clone(),
+                    clock: self.clock.clone(),
+                    key: Arc::clone(&self.key),
+                    sender: Arc::clone(&self.sender),
+                },
                 self.settings.clone(),
-                Arc::clone(&self.sender),
-                self.faults.clone(),
                 self.databases.clone(),
+                self.faults.clone(),
             ),
             budget: self.budget.clone(),
             suspects: Arc::clone(&self.suspects),
@@ -537,7 +542,7 @@ impl Parts {
     fn upkeep(
         &self,
         common: &Common,
-        outcomes: (Receiver<AttemptReport>, Deliver),
+        outcomes: (Receiver<Arc<AttemptReport>>, Deliverer),
         rotation: CredentialRotation,
     ) -> Result<Upkeep> {
         let (store, clock) = (self.store.clone(), self.clock.clone());
@@ -557,7 +562,7 @@ impl Parts {
 
     fn rotation(
         &self,
-        deliver: &Deliver,
+        deliver: &Deliverer,
         listener: &Arc<dyn AroundCommit>,
     ) -> Result<CredentialRotation> {
         let start = |threads| {

@@ -20,7 +20,8 @@ pub use crate::model::event::PING;
 use crate::model::outcome::{AttemptClass, Outcome};
 use crate::model::subscription::{Subscription, Target};
 use crate::pipeline::advice::advice;
-use crate::pipeline::deliver::{Deliver, Preview};
+use crate::pipeline::deliver::deliverer::Deliverer;
+use crate::pipeline::deliver::trial::{Preview, Trial};
 use crate::pipeline::destinations::Destination;
 use crate::pipeline::prelude::*;
 use crate::pipeline::threads::Spawner;
@@ -59,7 +60,7 @@ pub type Probed = Box<dyn FnOnce(AttemptClass, String, Option<Duration>) + Send>
 #[derive(Clone)]
 pub struct SubscriptionTests {
     /// What sends.
-    pub deliver: Deliver,
+    pub deliver: Deliverer,
     jobs: Arc<Mutex<FairQueue<Job>>>,
     /// Wakes a thread for each job; the threads end when nobody can send.
     bell: Sender<()>,
@@ -89,7 +90,7 @@ pub struct Report {
 impl SubscriptionTests {
     /// Starts so many threads, for which so many jobs may wait. Nobody waits for their end: what moves is written by a job's
     /// last step.
-    pub fn start(deliver: Deliver, spawner: &Spawner, threads: Threads) -> Result<Self> {
+    pub fn start(deliver: Deliverer, spawner: &Spawner, threads: Threads) -> Result<Self> {
         let Threads(name, count, waiting) = threads;
         let jobs = FairQueue::new(Fair::new(count, THREADS_TIMES), waiting);
         let (jobs, (bell, rung)) = (Arc::new(Mutex::new(jobs)), bounded(waiting));
@@ -159,7 +160,7 @@ impl SubscriptionTests {
         // A topic is looked at, and its consumers see nothing of it.
         let sends = matches!(destination.subscription.new.target, Target::Http(_));
         let trace = Trace::new(self.deliver.clock.clone()).sending(sends);
-        let (_, outcome) = self.deliver.try_out(&mut ping, &destination, &trace)?;
+        let Trial { outcome, .. } = self.deliver.try_out(&mut ping, &destination, &trace)?;
         let class = destination.classes.classify(&outcome);
         Ok((class, outcome.failed_reason(class).unwrap_or_default()))
     }
@@ -167,7 +168,7 @@ impl SubscriptionTests {
     /// Probes the target of a subscription, and hands in the class and why it failed. If the site is offline, nothing is
     /// learnt of the target, and `done` is dropped.
     pub fn probe(&self, of: &Subscription, done: Probed) {
-        let Deliver { clock, destinations, line, .. } = &self.deliver;
+        let Deliverer { clock, destinations, line, .. } = &self.deliver;
         let (probe, target) = (&of.new.policy.probe, &of.new.target);
         let (Some(probe), Target::Http(url)) = (probe, target) else { return };
         let ready = probe.request(url).and_then(|own| Ok((own, destinations.of(of.seq)?)));
@@ -201,11 +202,11 @@ impl SubscriptionTests {
     pub fn run(&self, mut outgoing: OutgoingRequest, trace: &Trace) -> Result<Report> {
         match self.deliver.destinations.of(outgoing.subscription) {
             Ok(destination) => {
-                let (url, outcome) = self.deliver.try_out(&mut outgoing, &destination, trace)?;
-                Ok(report(url, outcome, Some(&*destination), trace))
+                let trial = self.deliver.try_out(&mut outgoing, &destination, trace)?;
+                Ok(report(trial, Some(&*destination), trace))
             }
             // The reason is on our side: a key, a setting.
-            Err(reason) => Ok(report(String::new(), Outcome::Unbuildable { reason }, None, trace)),
+            Err(reason) => Ok(report(Trial::unbuildable(reason), None, trace)),
         }
     }
 }
@@ -225,12 +226,8 @@ fn work(jobs: &Mutex<FairQueue<Job>>, rung: &Receiver<()>) {
     }
 }
 
-fn report(
-    url: String,
-    outcome: Outcome,
-    destination: Option<&Destination>,
-    trace: &Trace,
-) -> Report {
+fn report(trial: Trial, destination: Option<&Destination>, trace: &Trace) -> Report {
+    let Trial { url, outcome } = trial;
     let class = destination
         .map_or(AttemptClass::Poison, |destination| destination.classes.classify(&outcome));
     let seen = trace.seen();

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::model::delivery::Attempt;
+use crate::model::attempt::Attempt;
 use crate::store::prelude::*;
 
 columns! {

@@ -5,11 +5,13 @@
 //! ([`crate::store::consuming`]).
 
 use crate::base::id::Draw;
-use crate::model::delivery::{Attempt, DeliveryState};
-use crate::model::failure::{Next, Settlement};
+use crate::model::attempt::Attempt;
+use crate::model::delivery::DeliveryState;
+use crate::model::failure::Next;
 use crate::model::lease::{LeaseFacts, LeaseOutcome};
 use crate::model::outcome::AttemptClass;
-use crate::store::consuming::{self, Consumer, Judged};
+use crate::model::settlement::Settlement;
+use crate::store::consuming::{self, Consumer, LeaseWork};
 use crate::store::leases::Held;
 use crate::store::prelude::*;
 use crate::store::{attempts, settlement};
@@ -51,12 +53,12 @@ pub fn settle(
     draw: &dyn Draw,
 ) -> Result<Settlement> {
     let facts = LeaseFacts { counted_failures: held.counted_failures, ..LeaseFacts::default() };
+    let work = LeaseWork { started_at: target.wall, span: None };
+    let mut settlement = consuming::settlement_of(held, target, work, outcome, &facts, draw);
     // The target has accepted the delivery, so that no hold follows.
-    let judged = consuming::judged(held, target, (target.wall, None), outcome, &facts, draw);
-    let judged = Judged { hold: None, ..judged };
-    consuming::store(tx, held, &judged, false)?;
-    let settlement = judged.settlement;
-    if target.latest_only && settlement.next == Next::Complete {
+    settlement.verdict.hold = None;
+    consuming::store(tx, held, &settlement, false)?;
+    if target.latest_only && settlement.verdict.next == Next::Complete {
         settlement::skip_older(tx, held.delivery, target.now)?;
     }
     Ok(settlement)

@@ -8,11 +8,14 @@ use std::time::Duration;
 
 use crate::base::id::{self, Draw};
 use crate::guard::Savepoint;
-use crate::model::delivery::{Attempt, DeliveryState, Jitter, Schedule};
+use crate::model::attempt::{Attempt, AttemptReport};
+use crate::model::delivery::{DeliveryState, Jitter};
 use crate::model::event::Tried;
-use crate::model::failure::{NewHold, Next, Settlement, Verdict};
+use crate::model::failure::Next;
 use crate::model::hold::{Hold, HoldReason, gate};
-use crate::model::lease::{LeaseFacts, LeaseOutcome, LeaseRules, judge_lease};
+use crate::model::lease::{LeaseFacts, LeaseOutcome, judge_lease};
+use crate::model::retry_rules::RetryRules;
+use crate::model::settlement::Settlement;
 use crate::store::column::Millis;
 use crate::store::leases::{self, Held};
 use crate::store::prelude::*;
@@ -25,12 +28,6 @@ const CODE: &str = "consumer";
 const UNCONFIRMED: &str = "unconfirmed";
 /// The failure reason of an expired lease.
 const EXPIRED: &str = "lease expired";
-
-/// A report as it is stored: the attempt and what follows for the delivery, and the hold that follows.
-pub(super) struct Judged {
-    pub(super) settlement: Settlement,
-    pub(super) hold: Option<NewHold>,
-}
 
 /// A consumer's request for deliveries.
 #[derive(Clone, Debug)]
@@ -65,12 +62,8 @@ pub struct Consumer {
     pub subscription: SubscriptionSeq,
     /// Stored as the URL of its attempts.
     pub url: String,
-    /// Retry delays and the maximum number of attempts.
-    pub schedule: Schedule,
-    /// Counted failures after which a delivery in a lane is parked.
-    pub park_after: Option<u32>,
-    /// Failures in a row after which the subscription is held; 0: never.
-    pub breaker_after: u32,
+    /// The rules by which failures are judged.
+    pub rules: RetryRules,
     /// Whether older deliveries about the entity of a completed one are superfluous.
     pub latest_only: bool,
     /// Schedule time.
@@ -122,7 +115,8 @@ pub fn take(tx: &WriteTx<'_>, take: &Take) -> Result<Vec<Leased>> {
         return Ok(Vec::new());
     }
     let most = if gate.is_probe() { 1 } else { *most };
-    let (mut bytes, mut leased) = (0_u64, Vec::new());
+    let mut bytes = 0_u64;
+    let mut leased = Vec::new();
     let is_latest_only = found.new.order.latest_only;
     for candidate in leases::due_with_size(tx, *subscription, *now, most)? {
         if is_latest_only && superseded::skip_if_newer(tx, candidate.delivery, *now)? {
@@ -133,7 +127,7 @@ pub fn take(tx: &WriteTx<'_>, take: &Take) -> Result<Vec<Leased>> {
             break;
         }
         let delivery = candidate.delivery;
-        leases::lease(tx, delivery, (*now, *until), lease)?;
+        leases::lease(tx, delivery, *now, *until, lease)?;
         if let Some(held) = leases::held(tx, delivery, *subscription)? {
             refresh(tx, held.origin, Tried::default(), *now)?;
         }
@@ -151,7 +145,8 @@ pub fn take(tx: &WriteTx<'_>, take: &Take) -> Result<Vec<Leased>> {
 pub fn settle(
     tx: &WriteTx<'_>,
     consumer: &Consumer,
-    (delivery, lease): (DeliverySeq, &str),
+    delivery: DeliverySeq,
+    lease: &str,
     outcome: &LeaseOutcome,
     draw: &dyn Draw,
 ) -> Result<Settled> {
@@ -168,15 +163,15 @@ pub fn settle(
             }
             _ => return Ok(ReportResult::Refused(why_not(&held, own)).into()),
         }
-        let began = of_lease(lease, &held, consumer.wall);
-        let facts = lease_facts(tx, &held, consumer, began.0, outcome)?;
-        let judged = judged(&held, consumer, began, outcome, &facts, draw);
-        store(tx, &held, &judged, false)?;
-        let settlement = judged.settlement;
-        if consumer.latest_only && settlement.next == Next::Complete {
+        let work = LeaseWork::under(lease, &held, consumer.wall);
+        let facts = lease_facts(tx, &held, consumer, work.started_at, outcome)?;
+        let settlement = settlement_of(&held, consumer, work, outcome, &facts, draw);
+        store(tx, &held, &settlement, false)?;
+        let next = &settlement.verdict.next;
+        if consumer.latest_only && *next == Next::Complete {
             settlement::skip_older(tx, delivery, consumer.now)?;
         }
-        let result = ReportResult::Stored(state_after(&settlement.next), None);
+        let result = ReportResult::Stored(state_after(next), None);
         Ok(Settled { result, settlement: Some(settlement) })
     })
 }
@@ -185,8 +180,10 @@ pub fn settle(
 pub fn extend(
     tx: &WriteTx<'_>,
     subscription: SubscriptionSeq,
-    (delivery, lease): (DeliverySeq, &str),
-    (now, until): (Timestamp, Timestamp),
+    delivery: DeliverySeq,
+    lease: &str,
+    now: Timestamp,
+    until: Timestamp,
 ) -> Result<ReportResult> {
     let extended = in_savepoint(tx, delivery, || {
         let Some(held) = leases::held(tx, delivery, subscription)? else {
@@ -199,7 +196,7 @@ pub fn extend(
                     .map(|()| true)?
             }
             // In a lane, an earlier delivery may have become the head; then this one cannot be leased.
-            DeliveryState::Pending if own => leases::renew(tx, delivery, (now, until), lease)?,
+            DeliveryState::Pending if own => leases::renew(tx, delivery, now, until, lease)?,
             _ => false,
         };
         if !extended {
@@ -249,11 +246,11 @@ pub fn expire(
     }
     let outcome = LeaseOutcome::Failed { reason: EXPIRED.to_owned(), wait: None, counted: true };
     let lease = held.owner.clone().unwrap_or_default();
-    let began = of_lease(&lease, &held, consumer.wall);
-    let facts = lease_facts(tx, &held, consumer, began.0, &outcome)?;
-    let judged = judged(&held, consumer, began, &outcome, &facts, draw);
-    store(tx, &held, &judged, true)?;
-    Ok(Some(judged.settlement))
+    let work = LeaseWork::under(&lease, &held, consumer.wall);
+    let facts = lease_facts(tx, &held, consumer, work.started_at, &outcome)?;
+    let settlement = settlement_of(&held, consumer, work, &outcome, &facts, draw);
+    store(tx, &held, &settlement, true)?;
+    Ok(Some(settlement))
 }
 
 /// The span id of a lease's attempt, derived from the lease.
@@ -262,9 +259,19 @@ pub fn span(lease: &str, delivery: DeliverySeq) -> String {
     data_encoding::HEXLOWER.encode(digest.get(..8).unwrap_or_default())
 }
 
-/// When the work under a lease began, and its span.
-fn of_lease(lease: &str, held: &Held, wall: Timestamp) -> (Timestamp, Option<String>) {
-    (id::made_at(lease).unwrap_or(wall), Some(span(lease, held.delivery)))
+/// The work on a delivery that is reported: a consumer's under a lease, or that of a target that has accepted it.
+pub(super) struct LeaseWork {
+    /// When it began.
+    pub(super) started_at: Timestamp,
+    /// Its span in the trace, if it has one of its own.
+    pub(super) span: Option<String>,
+}
+
+impl LeaseWork {
+    fn under(lease: &str, held: &Held, wall: Timestamp) -> Self {
+        let started_at = id::made_at(lease).unwrap_or(wall);
+        Self { started_at, span: Some(span(lease, held.delivery)) }
+    }
 }
 
 /// What the judgement of a report needs to know. A hold is asked for only after a failure.
@@ -275,8 +282,11 @@ fn lease_facts(
     leased_at: Timestamp,
     outcome: &LeaseOutcome,
 ) -> Result<LeaseFacts> {
-    let (counted_failures, now) = (held.counted_failures, consumer.now);
-    let known = LeaseFacts { counted_failures, now, ..LeaseFacts::default() };
+    let known = LeaseFacts {
+        counted_failures: held.counted_failures,
+        now: consumer.now,
+        ..LeaseFacts::default()
+    };
     if !matches!(outcome, LeaseOutcome::Failed { counted: true, .. } | LeaseOutcome::Away { .. }) {
         return Ok(known);
     }
@@ -298,77 +308,72 @@ fn lease_facts(
     })
 }
 
-pub(super) fn judged(
+/// The settlement of a report: its attempt, and what follows for the delivery and its subscription.
+pub(super) fn settlement_of(
     held: &Held,
     consumer: &Consumer,
-    (started_at, span): (Timestamp, Option<String>),
+    work: LeaseWork,
     outcome: &LeaseOutcome,
     facts: &LeaseFacts,
     draw: &dyn Draw,
-) -> Judged {
-    let Consumer { subscription, url, schedule, park_after, breaker_after, now, wall, .. } =
-        consumer;
-    // The schema limits an event's max_attempts, so this does not fail.
-    let own = held.max_attempts.and_then(|most| schedule.clone().with_max_attempts(most).ok());
-    let schedule = own.as_ref().unwrap_or(schedule);
-    let park_after = park_after.filter(|_| held.lane.is_some());
-    let rules = LeaseRules { schedule, park_after, breaker_after: *breaker_after };
-    let Verdict { class, counted, next, hold, .. } =
-        judge_lease(outcome, facts, &rules, Jitter::new(draw));
-    let took = wall.since(started_at);
-    let settlement = Settlement {
-        delivery: held.delivery,
-        subscription: *subscription,
-        run_no: held.run_no,
-        accepted_at: held.accepted_at,
-        attempt: Arc::new(Attempt {
-            started_at,
-            finished_at: *wall,
-            url: url.clone(),
-            class,
-            counted,
-            latency_ms: u32::try_from(took.as_millis()).unwrap_or(u32::MAX),
-            failed_reason: outcome.failed_reason().map(str::to_owned),
-            span,
-            ..Attempt::default()
-        }),
-        code: if held.state == DeliveryState::Waiting { UNCONFIRMED } else { CODE }.to_owned(),
-        is_alone: false,
-        next,
-        now: *now,
+) -> Settlement {
+    let mut rules = consumer.rules.of_event(held.max_attempts);
+    rules.park_after = rules.park_after.filter(|_| held.lane.is_some());
+    let jitter = Jitter::new(draw);
+    let verdict = judge_lease(outcome, facts, &rules, jitter);
+    let took = consumer.wall.since(work.started_at);
+    let attempt = Attempt {
+        started_at: work.started_at,
+        finished_at: consumer.wall,
+        url: consumer.url.clone(),
+        latency_ms: u32::try_from(took.as_millis()).unwrap_or(u32::MAX),
+        failed_reason: outcome.failed_reason().map(str::to_owned),
+        span: work.span,
+        ..Attempt::default()
     };
-    Judged { settlement, hold }
+    let code = if held.state == DeliveryState::Waiting { UNCONFIRMED } else { CODE };
+    let Consumer { subscription, now, .. } = *consumer;
+    let report = AttemptReport {
+        accepted_at: held.accepted_at,
+        code: code.to_owned(),
+        rules,
+        jitter,
+        ..AttemptReport::new(held.delivery, subscription, held.run_no, attempt, now)
+    };
+    Settlement::new(Arc::new(report), verdict)
 }
 
-/// Stores a report of a consumer, or a confirmation of a target. `keep`: a late report under the lease is still accepted.
+/// Stores a report of a consumer, or a confirmation of a target. `keeps_owner`: a late report under the lease is still
+/// accepted.
 pub(super) fn store(
     tx: &WriteTx<'_>,
     held: &Held,
-    Judged { settlement, hold }: &Judged,
-    keep: bool,
+    settlement: &Settlement,
+    keeps_owner: bool,
 ) -> Result<()> {
-    let Settlement { delivery, subscription, attempt, next, now, .. } = settlement;
+    let Settlement { report, verdict } = settlement;
+    let AttemptReport { delivery, subscription, attempt, now, .. } = &**report;
     let is_confirmation = held.state == DeliveryState::Waiting;
     // The attempt that a target now says is done was stored when the target accepted it.
     let is_attempt = !(is_confirmation && attempt.class.is_success());
     if is_attempt {
         attempts::insert(tx, *delivery, held.attempt_count.saturating_add(1), attempt)?;
     }
-    match next {
+    match &verdict.next {
         Next::Retry(wait) => {
-            leases::put_back(tx, settlement, now.plus(*wait), (*wait, keep))?;
+            leases::put_back(tx, settlement, now.plus(*wait), *wait, keeps_owner)?;
             tx.ring(*subscription);
         }
         Next::Park(reason) => {
-            leases::put_back(tx, settlement, *now, (Duration::ZERO, false))?;
+            leases::put_back(tx, settlement, *now, Duration::ZERO, false)?;
             lanes::park(tx, *delivery, reason)?;
         }
         // A consumer's report is its confirmation.
         Next::Complete | Next::Confirm(_) => {
-            leases::finish(tx, settlement, (DeliveryState::Completed, None), is_attempt)?;
+            leases::finish(tx, settlement, DeliveryState::Completed, None, is_attempt)?;
         }
         Next::GiveUp(reason) => {
-            leases::finish(tx, settlement, (DeliveryState::DeadLetter, Some(reason)), true)?;
+            leases::finish(tx, settlement, DeliveryState::DeadLetter, Some(reason), true)?;
             lanes::given_up(tx, *delivery, *subscription)?;
         }
     }
@@ -388,19 +393,19 @@ pub(super) fn store(
         // What it held back waits in requests of consumers.
         tx.ring(*subscription);
     }
-    if hold.is_some() {
-        settlement::hold(tx, settlement, held.origin, hold.as_ref())?;
+    if verdict.hold.is_some() {
+        settlement::hold(tx, settlement, held.origin)?;
     } else if !is_success && !attempt.counted {
         // A delivery that a consumer hands back without trying it has not failed.
         return Ok(());
     }
     let before = held.attempt_count.saturating_sub(u32::from(!is_attempt));
-    note_failure(tx, settlement, held.origin, (before, held.counted_failures))?;
+    note_failure(tx, settlement, held.origin, before, held.counted_failures)?;
     // The subscription's target has answered: only the work on this delivery has failed.
     if is_confirmation {
         return Ok(());
     }
-    note_attempt(tx, *subscription, (attempt.class, true), attempt.finished_at)
+    note_attempt(tx, *subscription, attempt.class, true, attempt.finished_at)
 }
 
 fn state_after(next: &Next) -> DeliveryState {

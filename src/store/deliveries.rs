@@ -6,10 +6,11 @@
 use std::time::Duration;
 
 use crate::base::clock::millis;
+use crate::model::attempt::AttemptReport;
 use crate::model::delivery::{DeliveryState, OutgoingOrder, OutgoingRequest};
 use crate::model::event::DeliveryCounts;
-use crate::model::failure::Settlement;
 use crate::model::lane::Places;
+use crate::model::settlement::Settlement;
 use crate::model::webhook_event::Began;
 use crate::store::column::{Clamped, Json};
 use crate::store::matching::MatchedSubscription;
@@ -354,7 +355,8 @@ pub(crate) fn route(
     };
     let Route { due_at: first_at, order_at, order, in_doubt, epoch, now } = route;
     let state = if in_doubt { DeliveryState::InDoubt } else { DeliveryState::Pending };
-    let (state, due_at) = (state.as_str(), (!in_doubt).then_some(first_at));
+    let state = state.as_str();
+    let due_at = (!in_doubt).then_some(first_at);
     let mut insert = tx.prepare(INSERT)?;
     let mut made = Vec::with_capacity(matching.len());
     for found in matching {
@@ -408,12 +410,13 @@ pub type Due = (DeliverySeq, Places);
 /// Where a look at due deliveries has ended: the due time and the number of the last one.
 pub type DueMark = (Timestamp, DeliverySeq);
 
-/// Deliveries of a subscription that are due, oldest first, without those of the funnels in `taken`, which are in order.
-/// It begins after a mark, and looks at a bounded number. The mark is where it ended if there may be more.
+/// Due deliveries of a subscription, oldest first. Skips deliveries whose funnel is in `taken` (sorted). Starts after a
+/// mark, and reads a bounded number of rows; returns the mark where it ended if there may be more.
 pub fn due(
     tx: &ReadTx<'_>,
     subscription: SubscriptionSeq,
-    (now, limit): (Timestamp, u32),
+    now: Timestamp,
+    limit: u32,
     taken: &[i64],
     after: Option<DueMark>,
 ) -> Result<(Vec<Due>, Option<DueMark>)> {
@@ -421,12 +424,15 @@ pub fn due(
     let most = limit.saturating_add(MAX_PASSED_BY);
     let mut statement = tx.prepare(DUE)?;
     let mut rows = statement.query((subscription, now, from, seq, most))?;
-    let (mut due, mut looked_at, mut mark): (Vec<Due>, u32, _) = (Vec::new(), 0, None);
+    let mut due: Vec<Due> = Vec::new();
+    let mut looked_at = 0_u32;
+    let mut mark = None;
     let is_full = |due: &[Due]| u32::try_from(due.len()).is_ok_and(|count| count >= limit);
     while !is_full(&due)
         && let Some(row) = rows.next()?
     {
-        let (seq, funnel): (DeliverySeq, Option<i64>) = (row.get(0)?, row.get(2)?);
+        let seq: DeliverySeq = row.get(0)?;
+        let funnel: Option<i64> = row.get(2)?;
         let is_taken = funnel.is_some_and(|funnel| taken.binary_search(&funnel).is_ok());
         if !is_taken && !row.get::<_, bool>(4)? {
             due.push((seq, Places { lane: row.get(1)?, funnel }));
@@ -440,7 +446,7 @@ pub fn due(
 
 /// The request of a delivery; `None` if the delivery is neither pending nor leased.
 pub fn outgoing(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<OutgoingRequest>> {
-    let found = sized(tx, (delivery, false), usize::MAX)?;
+    let found = sized(tx, delivery, false, usize::MAX)?;
     Ok(found.and_then(|found| match found {
         Sized::OutgoingRequest(outgoing) => Some(*outgoing),
         Sized::Larger(_) => None,
@@ -463,12 +469,13 @@ pub fn outgoing_within(
     delivery: DeliverySeq,
     most: usize,
 ) -> Result<Option<Sized>> {
-    sized(tx, (delivery, true), most)
+    sized(tx, delivery, true, most)
 }
 
 fn sized(
     tx: &ReadTx<'_>,
-    (delivery, must_be_head): (DeliverySeq, bool),
+    delivery: DeliverySeq,
+    must_be_head: bool,
     most: usize,
 ) -> Result<Option<Sized>> {
     tx.first(OUTGOING, (delivery, must_be_head), |row| {
@@ -602,7 +609,7 @@ pub(super) fn reschedule(
     due_at: Timestamp,
     wait: Duration,
 ) -> Result<()> {
-    let Settlement { delivery, run_no, attempt, .. } = settlement;
+    let AttemptReport { delivery, run_no, attempt, .. } = &*settlement.report;
     let sent = attempt.method.is_some();
     let row = (delivery, run_no, due_at, millis(wait), attempt.counted, attempt.class, sent);
     tx.change_one(RETRY, row, "the delivery")
@@ -615,15 +622,15 @@ pub(super) fn finish(
     state: DeliveryState,
     reason: Option<&str>,
 ) -> Result<()> {
-    let Settlement { delivery, run_no, attempt, now, .. } = settlement;
-    let (counted, sent) = (attempt.counted, attempt.method.is_some());
-    let row = (delivery, run_no, state.as_str(), now, counted, attempt.class, reason, sent);
+    let AttemptReport { delivery, run_no, attempt, now, .. } = &*settlement.report;
+    let sent = attempt.method.is_some();
+    let row = (delivery, run_no, state.as_str(), now, attempt.counted, attempt.class, reason, sent);
     tx.change_one(FINISH, row, "the delivery")
 }
 
 /// Makes a delivery wait for its confirmation, after the target has accepted it.
 pub(super) fn wait(tx: &WriteTx<'_>, settlement: &Settlement, within: Duration) -> Result<()> {
-    let Settlement { delivery, run_no, attempt, now, .. } = settlement;
+    let AttemptReport { delivery, run_no, attempt, now, .. } = &*settlement.report;
     let sent = attempt.method.is_some();
     let row = (delivery, run_no, now.plus(within), millis(within), attempt.class, sent);
     tx.change_one(WAIT, row, "the delivery")

@@ -64,7 +64,22 @@ queries! {
     RETURNING seq";
 }
 
-/// Records a failed attempt; returns the failure's number, and whether the failure is new.
+/// A failure, as it is after one more failed attempt.
+pub(super) struct NotedFailure {
+    /// Its number.
+    pub(super) seq: i64,
+    /// Failed attempts, with this one.
+    count: i64,
+}
+
+impl NotedFailure {
+    /// Whether this attempt is its first.
+    pub(super) fn is_new(&self) -> bool {
+        self.count == 1
+    }
+}
+
+/// Records a failed attempt of a delivery.
 pub(super) fn note(
     tx: &WriteTx<'_>,
     delivery: DeliverySeq,
@@ -72,7 +87,8 @@ pub(super) fn note(
     code: &str,
     at: Timestamp,
     is_alone: bool,
-) -> Result<(i64, bool)> {
+) -> Result<NotedFailure> {
     let row = (delivery, class.as_str(), code, at, is_alone);
-    Ok(tx.prepare(NOTE)?.query_row(row, |row| Ok((row.get(0)?, row.get::<_, i64>(1)? == 1)))?)
+    let noted = |row: &Row<'_>| Ok(NotedFailure { seq: row.get(0)?, count: row.get(1)? });
+    Ok(tx.prepare(NOTE)?.query_row(row, noted)?)
 }

@@ -5,8 +5,9 @@
 use std::time::Duration;
 
 use crate::base::clock::millis;
+use crate::model::attempt::AttemptReport;
 use crate::model::delivery::DeliveryState;
-use crate::model::failure::Settlement;
+use crate::model::settlement::Settlement;
 use crate::store::column::Millis;
 use crate::store::deliveries::Origin;
 use crate::store::prelude::*;
@@ -153,7 +154,8 @@ changes! {
 pub(super) fn renew(
     tx: &WriteTx<'_>,
     delivery: DeliverySeq,
-    (now, until): (Timestamp, Timestamp),
+    now: Timestamp,
+    until: Timestamp,
     owner: &str,
 ) -> Result<bool> {
     let span = millis(until.since(now));
@@ -180,10 +182,12 @@ pub(super) fn due_with_size(
 pub(super) fn lease(
     tx: &WriteTx<'_>,
     delivery: DeliverySeq,
-    times: (Timestamp, Timestamp),
+    now: Timestamp,
+    until: Timestamp,
     owner: &str,
 ) -> Result<()> {
-    one_row(usize::from(renew(tx, delivery, times, owner)?), "the delivery")
+    let is_leased = renew(tx, delivery, now, until, owner)?;
+    one_row(usize::from(is_leased), "the delivery")
 }
 
 /// A delivery of a subscription, leased or not.
@@ -195,15 +199,16 @@ pub(super) fn held(
     Ok(any(tx, delivery)?.filter(|held| held.subscription == subscription))
 }
 
-/// Makes a leased delivery pending after a failed attempt. `keep`: a late report under the lease is still accepted.
+/// Makes a leased delivery pending after a failed attempt. `keeps_owner`: a late report under the lease is still accepted.
 pub(super) fn put_back(
     tx: &WriteTx<'_>,
     settlement: &Settlement,
     due_at: Timestamp,
-    (wait, keep): (Duration, bool),
+    wait: Duration,
+    keeps_owner: bool,
 ) -> Result<()> {
-    let Settlement { delivery, run_no, attempt, .. } = settlement;
-    let row = (delivery, run_no, due_at, millis(wait), attempt.counted, attempt.class, keep);
+    let AttemptReport { delivery, run_no, attempt, .. } = &*settlement.report;
+    let row = (delivery, run_no, due_at, millis(wait), attempt.counted, attempt.class, keeps_owner);
     tx.change_one(PUT_BACK, row, "the delivery")
 }
 
@@ -211,10 +216,11 @@ pub(super) fn put_back(
 pub(super) fn finish(
     tx: &WriteTx<'_>,
     settlement: &Settlement,
-    (state, reason): (DeliveryState, Option<&str>),
+    state: DeliveryState,
+    reason: Option<&str>,
     is_attempt: bool,
 ) -> Result<()> {
-    let Settlement { delivery, run_no, attempt, now, .. } = settlement;
+    let AttemptReport { delivery, run_no, attempt, now, .. } = &*settlement.report;
     let row =
         (delivery, run_no, state.as_str(), now, attempt.counted, attempt.class, reason, is_attempt);
     tx.change_one(FINISH, row, "the delivery")

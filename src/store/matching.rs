@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::base::budget::Budget;
 use crate::base::id::SubscriptionSeq;
-use crate::formats::filter::{self, Payload, Unknown, Verdict};
+use crate::formats::filter::{self, FilterVerdict, Payload, Unknown};
 use crate::model::form_body::Body;
 use crate::model::json_path::Path;
 use crate::model::lane::{self, Places};
@@ -121,9 +121,9 @@ pub(crate) fn matched<'p>(
     payload: impl Fn() -> Result<Cow<'p, [u8]>>,
 ) -> Result<Option<MatchedSubscription>> {
     let unwanted = match judge(&route.new, event, read, &payload)? {
-        Verdict::Unmet => return Ok(None),
-        Verdict::Met => None,
-        Verdict::Unknown(why) => Some(why),
+        FilterVerdict::Unmet => return Ok(None),
+        FilterVerdict::Met => None,
+        FilterVerdict::Unknown(why) => Some(why),
     };
     let (scope, order) = (route.new.scope(route.seq), &route.new.order);
     if order.call_path.is_some() && read.is_none() {
@@ -160,7 +160,7 @@ pub(crate) fn wants<'p>(
     read: &mut Option<Payload>,
     payload: impl Fn() -> Result<Cow<'p, [u8]>>,
 ) -> Result<bool> {
-    Ok(judge(new, event, read, payload)? != Verdict::Unmet)
+    Ok(judge(new, event, read, payload)? != FilterVerdict::Unmet)
 }
 
 fn judge<'p>(
@@ -168,12 +168,12 @@ fn judge<'p>(
     event: Routed<'_>,
     read: &mut Option<Payload>,
     payload: impl Fn() -> Result<Cow<'p, [u8]>>,
-) -> Result<Verdict> {
+) -> Result<FilterVerdict> {
     if !new.wants(event) {
-        return Ok(Verdict::Unmet);
+        return Ok(FilterVerdict::Unmet);
     }
     if !is_filtered(new, event) {
-        return Ok(Verdict::Met);
+        return Ok(FilterVerdict::Met);
     }
     let payload = match read {
         Some(payload) => payload,

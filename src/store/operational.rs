@@ -8,15 +8,17 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::base::id;
+use crate::model::attempt::AttemptReport;
 use crate::model::escalation::NewEscalation;
 use crate::model::event::{NewEvent, OWN_SOURCE};
-use crate::model::failure::{Next, Settlement};
+use crate::model::failure::Next;
 use crate::model::hold::HoldReason;
 use crate::model::lane::Key;
 use crate::model::operational::{
     Completed, DeadLettered, Integration, OfCredential, OfDelivery, OfEscalation, OfSubscription,
     OperationalKind,
 };
+use crate::model::settlement::Settlement;
 use crate::model::subscription::{Routed, Subscription};
 use crate::store::column::to_json;
 use crate::store::deliveries::Origin;
@@ -134,7 +136,7 @@ fn attempted(
     settlement: &Settlement,
     origin: Origin,
 ) -> Result<Option<(Arc<Route>, CarriedEvent)>> {
-    let Some(route) = subscriptions::routes(tx)?.get(settlement.subscription) else {
+    let Some(route) = subscriptions::routes(tx)?.get(settlement.report.subscription) else {
         return Ok(None);
     };
     let carried = carried(tx, origin)?.filter(|carried| carried.source != OWN_SOURCE);
@@ -148,7 +150,7 @@ pub(super) fn delivery(
     origin: Origin,
     attempts: u32,
 ) -> Result<()> {
-    let kinds: &[OperationalKind] = match settlement.next {
+    let kinds: &[OperationalKind] = match settlement.verdict.next {
         Next::Complete => &[OperationalKind::DeliveryCompleted, OperationalKind::RunCompleted],
         Next::GiveUp(_) => &[OperationalKind::DeliveryDeadLettered],
         Next::Confirm(_) | Next::Retry(_) | Next::Park(_) => &[],
@@ -158,7 +160,7 @@ pub(super) fn delivery(
             continue;
         }
         let Some((route, carried)) = attempted(tx, settlement, origin)? else { return Ok(()) };
-        tell_delivery(tx, *kind, (settlement, attempts), &route, carried)?;
+        tell_delivery(tx, *kind, settlement, attempts, &route, carried)?;
     }
     Ok(())
 }
@@ -166,13 +168,17 @@ pub(super) fn delivery(
 fn tell_delivery(
     tx: &WriteTx<'_>,
     kind: OperationalKind,
-    (settlement, attempts): (&Settlement, u32),
+    settlement: &Settlement,
+    attempts: u32,
     route: &Route,
     carried: CarriedEvent,
 ) -> Result<()> {
-    let Settlement { delivery, run_no, attempt, next, now, .. } = settlement;
-    let (tenant, at) = (route.new.tenant.as_str(), attempt.finished_at);
-    let (delivery_id, trace) = (delivery.to_string(), carried.trace);
+    let Settlement { report, verdict } = settlement;
+    let AttemptReport { delivery, run_no, attempt, now, .. } = &**report;
+    let tenant = route.new.tenant.as_str();
+    let at = attempt.finished_at;
+    let delivery_id = delivery.to_string();
+    let trace = carried.trace;
     let body = OfDelivery {
         trace_id: trace.clone(),
         delivery_id: delivery_id.clone(),
@@ -187,16 +193,18 @@ fn tell_delivery(
         http_status: attempt.http_status,
     };
     // As the event's own, so that a URL can name the invoice that was delivered.
-    let (aggregate_type, aggregate_id) = (body.aggregate_type.clone(), body.aggregate_id.clone());
+    let aggregate_type = body.aggregate_type.clone();
+    let aggregate_id = body.aggregate_id.clone();
     let aggregate = match (&aggregate_type, &aggregate_id) {
         (Some(kind), Some(id)) => (kind.as_str(), id.as_str()),
         _ => ("delivery", delivery_id.as_str()),
     };
     let key = format!("{delivery_id}.{run_no}");
     let cause = Cause { tenant, key: &key, aggregate, at, now: *now, trace: Some(&trace) };
-    if let Next::GiveUp(why) = next {
-        let (class, reason) = (attempt.class, why.clone());
-        let body = DeadLettered { delivery: body, class, reason, dead_lettered_at: at };
+    if let Next::GiveUp(why) = &verdict.next {
+        let class = attempt.class;
+        let body =
+            DeadLettered { delivery: body, class, reason: why.clone(), dead_lettered_at: at };
         return emit(tx, kind, &cause, &body);
     }
     emit(tx, kind, &cause, &Completed { delivery: body, completed_at: at })
@@ -207,29 +215,31 @@ pub(super) fn integration(
     tx: &WriteTx<'_>,
     settlement: &Settlement,
     origin: Origin,
-    (failure, kind): (i64, OperationalKind),
+    failure: i64,
+    kind: OperationalKind,
 ) -> Result<()> {
     if !is_named_at_all(tx, kind)? {
         return Ok(());
     }
     let Some((route, carried)) = attempted(tx, settlement, origin)? else { return Ok(()) };
-    let attempt = &settlement.attempt;
-    let (failure, trace) = (format!("flr_{failure}"), carried.trace);
+    let AttemptReport { delivery, run_no, attempt, code, now, .. } = &*settlement.report;
+    let is_dead_letter = matches!(settlement.verdict.next, Next::GiveUp(_));
+    let failure = format!("flr_{failure}");
+    let trace = carried.trace;
     let body = Integration {
         trace_id: trace.clone(),
         failure_id: failure.clone(),
-        delivery_id: settlement.delivery.to_string(),
+        delivery_id: delivery.to_string(),
         subscription: route.new.name.to_string(),
         event_id: carried.event_id,
         event_type: carried.event_type,
         class: attempt.class,
-        code: settlement.code.clone(),
+        code: code.clone(),
         reason: attempt.failed_reason.clone(),
-        is_dead_letter: matches!(settlement.next, Next::GiveUp(_)),
+        is_dead_letter,
         at: attempt.finished_at,
     };
-    let Settlement { run_no, next, .. } = settlement;
-    let end = if matches!(next, Next::GiveUp(_)) { ".dead" } else { "" };
+    let end = if is_dead_letter { ".dead" } else { "" };
     let key =
         if *run_no > 1 { format!("{failure}.{run_no}{end}") } else { format!("{failure}{end}") };
     let cause = Cause {
@@ -237,7 +247,7 @@ pub(super) fn integration(
         key: &key,
         aggregate: ("failure", &failure),
         at: attempt.finished_at,
-        now: settlement.now,
+        now: *now,
         trace: Some(&trace),
     };
     emit(tx, kind, &cause, &body)

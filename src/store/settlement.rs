@@ -2,12 +2,14 @@
 //!
 //! `model::failure` decides what follows an attempt. There is no SQL here.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
 
 use crate::base::id;
 use crate::formats::filter::Unknown;
+use crate::model::attempt::AttemptReport;
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
 use crate::model::delivery::DeliveryState;
@@ -15,11 +17,12 @@ use crate::model::escalation::{Class, NewEscalation};
 use crate::model::event::{NewEvent, Tried};
 use crate::model::external_call::CallState;
 use crate::model::failure::{
-    AttemptReport, ESCALATED_AT, Facts, NewHold, Next, Settlement, Streak, UNSEEN_AFTER, judge,
+    ESCALATED_AT, NewHold, Next, RetryFacts, RetryVerdict, Streak, UNSEEN_AFTER, judge,
 };
 use crate::model::hold::{Hold, HoldReason};
 use crate::model::operational::OperationalKind;
 use crate::model::outcome::{AttemptClass, Cause};
+use crate::model::settlement::Settlement;
 use crate::model::subscription::{Subscription, SubscriptionState};
 use crate::store::deliveries::{self, DeliveryRow, Origin, Route};
 use crate::store::matching::MatchedSubscription;
@@ -37,8 +40,8 @@ const LONG_WAIT: Duration = Duration::from_hours(1);
 /// Stores an attempt and what follows from it; returns what was stored, or `None` if the attempt was already stored.
 ///
 /// If the delivery was cancelled or reopened meanwhile, the attempt is only recorded.
-pub fn settle(tx: &WriteTx<'_>, report: &AttemptReport) -> Result<Option<Settlement>> {
-    let AttemptReport { delivery, subscription, run_no, attempt, .. } = report;
+pub fn settle(tx: &WriteTx<'_>, report: &Arc<AttemptReport>) -> Result<Option<Settlement>> {
+    let AttemptReport { delivery, subscription, run_no, attempt, order, .. } = &**report;
     let before = deliveries::state(tx, *delivery)?;
     let done = |next_due| {
         tx.settled(Settled { delivery: *delivery, subscription: *subscription, next_due });
@@ -48,18 +51,18 @@ pub fn settle(tx: &WriteTx<'_>, report: &AttemptReport) -> Result<Option<Settlem
         return Ok(None);
     }
     let is_success = attempt.class.is_success();
-    let facts = if is_success { Facts::default() } else { facts(tx, report, &before)? };
-    let verdict = judge(&report.result(), &report.rules, &facts);
-    let settlement = report.settled_as(&verdict);
-    attempts::insert(tx, *delivery, before.attempt_count.saturating_add(1), &settlement.attempt)?;
-    if report.order.is_call {
-        end_call(tx, report, (&settlement, before.state))?;
+    let facts = if is_success { RetryFacts::default() } else { facts(tx, report, &before)? };
+    let settlement = Settlement::new(Arc::clone(report), judge(report, &facts));
+    let n = before.attempt_count.saturating_add(1);
+    attempts::insert(tx, *delivery, n, &settlement.report.attempt)?;
+    if order.is_call {
+        end_call(tx, &settlement, before.state)?;
     }
     let next_due = if before.state == DeliveryState::Pending && before.run_no == *run_no {
-        if let Some(data) = &report.order.custom_data {
+        if let Some(data) = &order.custom_data {
             deliveries::set_custom_data(tx, *delivery, data)?;
         }
-        follow(tx, &settlement, &before, (report.is_inconclusive, report.order.is_latest_only))?
+        follow(tx, &settlement, &before)?
     } else {
         let is_fixed = before.run_no == *run_no && attempt.method.is_some();
         deliveries::count_late(tx, *delivery, is_fixed)?;
@@ -67,13 +70,14 @@ pub fn settle(tx: &WriteTx<'_>, report: &AttemptReport) -> Result<Option<Settlem
         before.due_at
     };
     if !report.is_inconclusive {
-        let extends_streak = facts.extends_streak(verdict.class, report.now);
-        note_attempt(tx, *subscription, (verdict.class, extends_streak), attempt.finished_at)?;
+        let class = settlement.verdict.class;
+        let extends_streak = facts.extends_streak(class, report.now);
+        note_attempt(tx, *subscription, class, extends_streak, attempt.finished_at)?;
     }
     if is_success {
         end_holds(tx, *subscription, before.origin, attempt.finished_at)?;
     } else {
-        hold(tx, &settlement, before.origin, verdict.hold.as_ref())?;
+        hold(tx, &settlement, before.origin)?;
     }
     done(next_due);
     Ok(Some(settlement))
@@ -93,12 +97,9 @@ pub(super) fn superseded_by(delivery: DeliverySeq) -> String {
 }
 
 /// Notes how an external call has ended. One that was stopped meanwhile is not tried again.
-fn end_call(
-    tx: &WriteTx<'_>,
-    report: &AttemptReport,
-    (settlement, state): (&Settlement, DeliveryState),
-) -> Result<()> {
-    let state = match (&settlement.next, state) {
+fn end_call(tx: &WriteTx<'_>, settlement: &Settlement, state: DeliveryState) -> Result<()> {
+    let Settlement { report, verdict } = settlement;
+    let state = match (&verdict.next, state) {
         (Next::Complete | Next::Confirm(_), _) => CallState::Ok,
         (Next::Retry(_) | Next::Park(_), DeliveryState::Pending | DeliveryState::Parked) => {
             CallState::Failed
@@ -106,12 +107,12 @@ fn end_call(
         (Next::Retry(_) | Next::Park(_) | Next::GiveUp(_), _) => CallState::FailedEnd,
     };
     let is_unknown = [Cause::Timeout, Cause::Broken].iter().any(|c| c.as_str() == report.code);
-    let AttemptReport { subscription, delivery, attempt, .. } = report;
-    external_calls::end(tx, *subscription, *delivery, state, is_unknown, attempt.finished_at)
+    let AttemptReport { delivery, subscription, ref attempt, .. } = **report;
+    external_calls::end(tx, subscription, delivery, state, is_unknown, attempt.finished_at)
 }
 
 /// What `judge` needs to know about the delivery and its subscription before the attempt.
-fn facts(tx: &WriteTx<'_>, report: &AttemptReport, before: &DeliveryRow) -> Result<Facts> {
+fn facts(tx: &WriteTx<'_>, report: &AttemptReport, before: &DeliveryRow) -> Result<RetryFacts> {
     let seq = report.subscription;
     let stored = subscriptions::by_seq(tx, seq)?;
     let noted = tx.noted_attempts(seq);
@@ -132,7 +133,7 @@ fn facts(tx: &WriteTx<'_>, report: &AttemptReport, before: &DeliveryRow) -> Resu
     };
     let until = holds.iter().find(|hold| hold.reason == HoldReason::RateLimit);
     let passed = stored.and_then(|found| found.last_success_at);
-    Ok(Facts {
+    Ok(RetryFacts {
         counted_failures: before.counted_failures,
         last_failure: failure.map(|found| (found.class, found.last_at)),
         failures_alone,
@@ -151,11 +152,11 @@ fn follow(
     tx: &WriteTx<'_>,
     settlement: &Settlement,
     before: &DeliveryRow,
-    (is_inconclusive, is_latest_only): (bool, bool),
 ) -> Result<Option<Timestamp>> {
-    let Settlement { attempt, next, now, .. } = settlement;
+    let Settlement { report, verdict } = settlement;
+    let AttemptReport { delivery, subscription, attempt, now, .. } = &**report;
     let mut next_due = None;
-    match next {
+    match &verdict.next {
         Next::Retry(wait) => {
             let due_at = now.plus(*wait);
             next_due = Some(due_at);
@@ -163,102 +164,102 @@ fn follow(
         }
         Next::Park(reason) => {
             deliveries::reschedule(tx, settlement, *now, Duration::ZERO)?;
-            lanes::park(tx, settlement.delivery, reason)?;
+            lanes::park(tx, *delivery, reason)?;
         }
         Next::Complete => {
             deliveries::finish(tx, settlement, DeliveryState::Completed, None)?;
-            if is_latest_only {
-                skip_older(tx, settlement.delivery, *now)?;
+            if report.order.is_latest_only {
+                skip_older(tx, *delivery, *now)?;
             }
         }
         Next::Confirm(within) => {
             deliveries::wait(tx, settlement, *within)?;
-            before.lane.map_or(Ok(()), |lane| lanes::hold(tx, lane, settlement.delivery, *now))?;
+            before.lane.map_or(Ok(()), |lane| lanes::hold(tx, lane, *delivery, *now))?;
         }
         Next::GiveUp(reason) => {
             deliveries::finish(tx, settlement, DeliveryState::DeadLetter, Some(reason))?;
-            lanes::given_up(tx, settlement.delivery, settlement.subscription)?;
+            lanes::given_up(tx, *delivery, *subscription)?;
         }
     }
     refresh(tx, before.origin, attempt.tried(), *now)?;
     // Nobody follows the last one of a lane.
-    if before.has_others || !matches!(next, Next::Complete) {
+    if before.has_others || !matches!(verdict.next, Next::Complete) {
         before.elect_head(tx, *now)?;
     }
     // What is only accepted has neither succeeded nor failed.
-    if !is_inconclusive && !matches!(next, Next::Confirm(_)) {
-        let so_far = (before.attempt_count, before.counted_failures);
-        note_failure(tx, settlement, before.origin, so_far)?;
+    if !report.is_inconclusive && !matches!(verdict.next, Next::Confirm(_)) {
+        let DeliveryRow { origin, attempt_count, counted_failures, .. } = *before;
+        note_failure(tx, settlement, origin, attempt_count, counted_failures)?;
     }
     Ok(next_due)
 }
 
-/// Records or resolves the delivery's failure, and raises or resolves escalations. `attempts` and `failed` count the
-/// attempts and the counted failures before this attempt.
+/// Records or resolves the delivery's failure, and raises or resolves escalations. `attempts_before` and `failed_before`
+/// count the attempts and the counted failures before this attempt.
 pub(super) fn note_failure(
     tx: &WriteTx<'_>,
     settlement: &Settlement,
     origin: Origin,
-    (attempts, failed): (u32, u32),
+    attempts_before: u32,
+    failed_before: u32,
 ) -> Result<()> {
-    let Settlement { delivery, subscription, attempt, code, is_alone, next, .. } = settlement;
+    let Settlement { report, verdict } = settlement;
+    let AttemptReport { delivery, subscription, run_no, attempt, code, .. } = &**report;
+    let RetryVerdict { next, is_alone, .. } = verdict;
     let at = attempt.finished_at;
-    operational::delivery(tx, settlement, origin, attempts.saturating_add(1))?;
+    operational::delivery(tx, settlement, origin, attempts_before.saturating_add(1))?;
     if attempt.class.is_success() {
-        if attempts > 0
+        if attempts_before > 0
             && let Some(failure) = failures::resolve(tx, *delivery, at)?
         {
             operational::integration(
                 tx,
                 settlement,
                 origin,
-                (failure, OperationalKind::IntegrationResolved),
+                failure,
+                OperationalKind::IntegrationResolved,
             )?;
-            if failed >= ESCALATED_AT {
+            if failed_before >= ESCALATED_AT {
                 resolve_escalation(tx, *subscription, Class::DeliveryFailing, at)?;
             }
         }
         return Ok(());
     }
-    let (failure, is_new) = failures::note(tx, *delivery, attempt.class, code, at, *is_alone)?;
+    let noted = failures::note(tx, *delivery, attempt.class, code, at, *is_alone)?;
     // A run enters Failed with its first failure, and DeadLettered when it is given up.
-    let is_first = is_new || (settlement.run_no > 1 && attempt.counted && failed == 0);
+    let is_first = noted.is_new() || (*run_no > 1 && attempt.counted && failed_before == 0);
     if is_first || matches!(next, Next::GiveUp(_)) {
         operational::integration(
             tx,
             settlement,
             origin,
-            (failure, OperationalKind::IntegrationFailed),
+            noted.seq,
+            OperationalKind::IntegrationFailed,
         )?;
     }
     let reason = attempt.failed_reason.as_deref().unwrap_or_default();
     if let Next::GiveUp(why) | Next::Park(why) = next {
-        if failed >= ESCALATED_AT {
+        if failed_before >= ESCALATED_AT {
             resolve_escalation(tx, *subscription, Class::DeliveryFailing, at)?;
         }
         let what = if matches!(next, Next::Park(_)) { "parked" } else { "a dead letter" };
         let detail = format!("{delivery} is {what}: {why}");
-        escalate(tx, (*subscription, *delivery), Class::DeliveryDead, &detail, at)
-    } else if attempt.counted && failed.saturating_add(1) >= ESCALATED_AT {
-        let count = failed.saturating_add(1);
+        escalate(tx, *subscription, *delivery, Class::DeliveryDead, &detail, at)
+    } else if attempt.counted && failed_before.saturating_add(1) >= ESCALATED_AT {
+        let count = failed_before.saturating_add(1);
         let detail = format!("{delivery} has failed {count} times; the last: {reason}");
-        escalate(tx, (*subscription, *delivery), Class::DeliveryFailing, &detail, at)
+        escalate(tx, *subscription, *delivery, Class::DeliveryFailing, &detail, at)
     } else {
         Ok(())
     }
 }
 
-/// Puts the hold that follows an attempt.
-pub(super) fn hold(
-    tx: &WriteTx<'_>,
-    settlement: &Settlement,
-    origin: Origin,
-    new: Option<&NewHold>,
-) -> Result<()> {
-    let Some(new) = new else { return Ok(()) };
-    let Settlement { subscription: seq, delivery, attempt, now: since, .. } = settlement;
-    let (seq, since, at) = (*seq, *since, attempt.finished_at);
-    let target = (seq, *delivery);
+/// Puts the hold that follows an attempt, if one does.
+pub(super) fn hold(tx: &WriteTx<'_>, settlement: &Settlement, origin: Origin) -> Result<()> {
+    let Some(new) = &settlement.verdict.hold else { return Ok(()) };
+    let AttemptReport { subscription: seq, delivery, ref attempt, now: since, .. } =
+        *settlement.report;
+    let at = attempt.finished_at;
     let detail = attempt.failed_reason.clone().unwrap_or_default();
     let standing = |reason| -> Result<Option<Hold>> {
         Ok(holds::of(tx, seq)?.into_iter().find(|hold| hold.reason == reason))
@@ -268,43 +269,49 @@ pub(super) fn hold(
     let put = |reason| HoldChange { subscription: seq, reason, since, detail: &detail, by, at };
     match new {
         NewHold::Until(until) => {
-            let (reason, until) = (HoldReason::RateLimit, Some(*until));
+            let reason = HoldReason::RateLimit;
             let is_long = |until: Timestamp| until.since(since) > LONG_WAIT;
             let known = standing(reason)?.and_then(|hold| hold.until).is_some_and(is_long);
-            if !known && until.is_some_and(is_long) {
-                escalate(tx, target, Class::SubscriptionRateLimit, &detail, at)?;
+            if !known && is_long(*until) {
+                escalate(tx, seq, delivery, Class::SubscriptionRateLimit, &detail, at)?;
             }
-            let detail = detail.clone();
+            let until = Some(*until);
             holds::put(tx, seq, &Hold { reason, since, until, probe_at: None, probe_no: 0, detail })
         }
         NewHold::Probe { reason, at: probe_at, failed } => {
             if !stands(*reason)? {
                 note_hold(tx, &put(*reason))?;
                 if let Some(class) = reason.escalation() {
-                    escalate(tx, target, class, &detail, at)?;
+                    escalate(tx, seq, delivery, class, &detail, at)?;
                 }
                 if *reason == HoldReason::Auth {
                     credentials::make_due_now(tx, seq, at)?;
                 }
             }
-            let (reason, probe_at, probe_no) = (*reason, Some(*probe_at), *failed);
-            let detail = detail.clone();
-            holds::put(tx, seq, &Hold { reason, since, until: None, probe_at, probe_no, detail })
+            let hold = Hold {
+                reason: *reason,
+                since,
+                until: None,
+                probe_at: Some(*probe_at),
+                probe_no: *failed,
+                detail,
+            };
+            holds::put(tx, seq, &hold)
         }
         NewHold::Rejecting => {
             if stands(HoldReason::Rejecting)? {
                 return Ok(());
             }
             note_hold(tx, &put(HoldReason::Rejecting))?;
-            escalate(tx, target, Class::SubscriptionRejecting, &detail, at)?;
+            escalate(tx, seq, delivery, Class::SubscriptionRejecting, &detail, at)?;
             holds::put_lasting(tx, seq, HoldReason::Rejecting, &detail, since)
         }
-        NewHold::Disabled(reason) => disable(tx, target, (reason, by), at),
+        NewHold::Disabled(reason) => disable(tx, seq, delivery, reason, by, at),
     }
 }
 
 /// Ends at most `limit` holds whose time is over, and their escalations. `at` is the wall's time, `now` the schedule's.
-pub fn end_over(tx: &WriteTx<'_>, (now, at): (Timestamp, Timestamp), limit: u32) -> Result<()> {
+pub fn end_over(tx: &WriteTx<'_>, now: Timestamp, at: Timestamp, limit: u32) -> Result<()> {
     for seq in holds::over(tx, now, limit)? {
         holds::release(tx, seq, HoldReason::RateLimit, at)?;
         resolve_escalation(tx, seq, Class::SubscriptionRateLimit, at)?;
@@ -387,11 +394,12 @@ pub fn pause(
     detail: &str,
     now: Timestamp,
 ) -> Result<()> {
-    let (seq, reason) = (subscription.seq, HoldReason::Paused);
+    let seq = subscription.seq;
+    let reason = HoldReason::Paused;
     if !subscription.holds.iter().any(|hold| hold.reason == reason) {
         holds::put_lasting(tx, seq, reason, detail, now)?;
-        let (since, by, at) = (now, None, now);
-        let change = HoldChange { subscription: seq, reason, since, detail, by, at };
+        let change =
+            HoldChange { subscription: seq, reason, since: now, detail, by: None, at: now };
         operational::held(tx, &change)?;
     }
     if subscription.state == SubscriptionState::DisabledDead {
@@ -416,7 +424,8 @@ pub fn end_holds_by_change(tx: &WriteTx<'_>, seq: SubscriptionSeq, now: Timestam
 
 /// Resolves the escalations about a subscription that is deleted.
 pub fn resolve_escalations(tx: &WriteTx<'_>, gone: &Subscription, now: Timestamp) -> Result<()> {
-    let (tenant, subject) = (&gone.new.tenant, subject(gone));
+    let tenant = &gone.new.tenant;
+    let subject = subject(gone);
     Class::ALL
         .into_iter()
         .try_for_each(|class| escalations::resolve(tx, tenant, class, &subject, now))
@@ -425,11 +434,12 @@ pub fn resolve_escalations(tx: &WriteTx<'_>, gone: &Subscription, now: Timestamp
 /// Disables a subscription. The audit event names Oncebox as the actor. Does nothing more if it is already disabled.
 fn disable(
     tx: &WriteTx<'_>,
-    target: (SubscriptionSeq, DeliverySeq),
-    (detail, by): (&str, Option<Origin>),
+    seq: SubscriptionSeq,
+    delivery: DeliverySeq,
+    detail: &str,
+    by: Option<Origin>,
     now: Timestamp,
 ) -> Result<()> {
-    let (seq, _) = target;
     let before = subscriptions::by_seq(tx, seq)?;
     subscriptions::set_state(tx, seq, SubscriptionState::DisabledDead, now)?;
     let reason = HoldReason::Disabled;
@@ -437,9 +447,8 @@ fn disable(
     let Some(before) = before.filter(|have| have.state != SubscriptionState::DisabledDead) else {
         return Ok(());
     };
-    escalate(tx, target, Class::SubscriptionDisabled, detail, now)?;
-    let (since, at) = (now, now);
-    let change = HoldChange { subscription: seq, reason, since, detail, by, at };
+    escalate(tx, seq, delivery, Class::SubscriptionDisabled, detail, now)?;
+    let change = HoldChange { subscription: seq, reason, since: now, detail, by, at: now };
     operational::held(tx, &change)?;
     let was = json!({ "state": before.state.as_str() });
     let is = json!({ "state": SubscriptionState::DisabledDead.as_str(), "reason": detail });
@@ -468,7 +477,8 @@ fn audit(
 /// Raises an escalation about a subscription, for an attempt of one of its deliveries.
 fn escalate(
     tx: &WriteTx<'_>,
-    (seq, delivery): (SubscriptionSeq, DeliverySeq),
+    seq: SubscriptionSeq,
+    delivery: DeliverySeq,
     class: Class,
     detail: &str,
     at: Timestamp,
@@ -478,8 +488,9 @@ fn escalate(
     // The number of attempts makes the id unique if a person has the delivery sent again within the same millisecond.
     let attempts = deliveries::state(tx, delivery)?.attempt_count;
     let id = id::uuid7_of(at, &[class.as_str(), &format!("{delivery}.{attempts}")]);
-    let (tenant, detail) = (found.new.tenant.clone(), detail.to_owned());
-    escalations::raise(tx, &NewEscalation { id, tenant, class, subject, detail }, at).map(drop)
+    let tenant = found.new.tenant.clone();
+    let new = NewEscalation { id, tenant, class, subject, detail: detail.to_owned() };
+    escalations::raise(tx, &new, at).map(drop)
 }
 
 fn resolve_escalation(
@@ -511,11 +522,12 @@ pub(super) fn refresh(
     }
 }
 
-/// Notes an attempt in the summary of its subscription. `is_one_more`: it extends the streak of failures.
+/// Notes an attempt in the summary of its subscription. `extends_streak`: it is one more failure in a row.
 pub(super) fn note_attempt(
     tx: &WriteTx<'_>,
     subscription: SubscriptionSeq,
-    (class, extends_streak): (AttemptClass, bool),
+    class: AttemptClass,
+    extends_streak: bool,
     at: Timestamp,
 ) -> Result<()> {
     let before = || match tx.noted_attempts(subscription).streak {
@@ -642,14 +654,16 @@ pub fn park(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timestam
 pub fn postpone(
     tx: &WriteTx<'_>,
     delivery: DeliverySeq,
-    (due_by, reason): (Timestamp, &str),
-    (now, at): (Timestamp, Timestamp),
+    due_by: Timestamp,
+    reason: &str,
+    now: Timestamp,
+    at: Timestamp,
 ) -> Result<()> {
     let before = deliveries::state(tx, delivery)?;
     if !postponed::give_up(tx, delivery, now, reason, due_by)? {
         return Ok(());
     }
-    given_up(tx, (delivery, &before), reason, (now, at))
+    given_up(tx, delivery, &before, reason, now, at)
 }
 
 /// Makes dead letters of the new deliveries of which it is not known whether they are wanted. Called before COMMIT.
@@ -658,7 +672,7 @@ pub fn set_aside(tx: &WriteTx<'_>) -> Result<()> {
         let before = deliveries::state(tx, delivery)?;
         let reason = format!("{why}. {}", Unknown::WAY_OUT);
         deliveries::set_aside(tx, delivery, &reason, now)?;
-        given_up(tx, (delivery, &before), &reason, (now, now))?;
+        given_up(tx, delivery, &before, &reason, now, now)?;
     }
     Ok(())
 }
@@ -666,9 +680,11 @@ pub fn set_aside(tx: &WriteTx<'_>) -> Result<()> {
 /// What follows when a delivery has become a dead letter without an attempt.
 fn given_up(
     tx: &WriteTx<'_>,
-    (delivery, before): (DeliverySeq, &DeliveryRow),
+    delivery: DeliverySeq,
+    before: &DeliveryRow,
     reason: &str,
-    (now, at): (Timestamp, Timestamp),
+    now: Timestamp,
+    at: Timestamp,
 ) -> Result<()> {
     let subscription = before.subscription;
     lanes::given_up(tx, delivery, subscription)?;
@@ -681,7 +697,7 @@ fn given_up(
         Settlement::without_attempt(delivery, subscription, before.run_no, reason, now, at);
     operational::delivery(tx, &settlement, before.origin, before.attempt_count)?;
     let detail = format!("{delivery} is a dead letter: {reason}");
-    escalate(tx, (subscription, delivery), Class::DeliveryDead, &detail, at)
+    escalate(tx, subscription, delivery, Class::DeliveryDead, &detail, at)
 }
 
 /// Moves a pending delivery behind all others of its lane.
@@ -742,7 +758,8 @@ pub(crate) fn discard(
 /// Makes further deliveries of an event that was already routed.
 pub(crate) fn route_again(
     tx: &WriteTx<'_>,
-    (origin, tenant): (Origin, &str),
+    origin: Origin,
+    tenant: &str,
     matching: &[MatchedSubscription],
     route: Route,
 ) -> Result<()> {

@@ -18,16 +18,16 @@ pub fn skip_if_newer(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) ->
 
 /// Notes that a call is about to be made, or skips its delivery; tells whether the call may be made. If the delivery was
 /// cancelled, reopened or put behind others since it was read, or its subscription held by a person, the dispatcher looks
-/// again. The attempt of a call that the end of the service cut short is stored first.
+/// again. The attempt of a call that the end of the service cut short is stored first. `now` is schedule time, `at` wall
+/// time.
 pub fn begin_call(tx: &WriteTx<'_>, call: &NewCall, now: Timestamp, at: Timestamp) -> Result<bool> {
     let NewCall { delivery, subscription, run_no, .. } = call;
     let before = deliveries::state(tx, *delivery)?;
     let may_go =
         before.state == DeliveryState::Pending && before.is_head && before.run_no == *run_no;
     if !may_go || holds::is_by_a_person(tx, *subscription)? {
-        let delivery = *delivery;
-        let subscription = *subscription;
-        tx.settled(Settled { delivery, subscription, next_due: Some(now) });
+        let next_due = Some(now);
+        tx.settled(Settled { delivery: *delivery, subscription: *subscription, next_due });
         return Ok(false);
     }
     if let Some(cut) = external_calls::cut_short(tx, call)? {

@@ -13,14 +13,10 @@ pub mod parcel;
 
 use std::sync::Arc;
 
-use crate::base::clock::Clock;
 use crate::base::faults::Faults;
 use crate::config::Live;
 use crate::databases::database::Databases;
-use crate::http::client::Sender;
-use crate::keys::Keyring;
 use crate::model::subscription::Target;
-use crate::store::Store;
 use crate::targets::command::Command;
 use crate::targets::database::Database;
 use crate::targets::email::Email;
@@ -47,26 +43,20 @@ impl std::fmt::Debug for Targets {
 }
 
 impl Targets {
-    /// All ways out, over this line.
-    pub fn new(
-        (store, clock): (Store, Clock),
-        key: Arc<Keyring>,
-        settings: Live,
-        sender: Arc<dyn Sender>,
-        faults: Faults,
-        databases: Databases,
-    ) -> Self {
+    /// All ways out. The others use the file, the time and the line of the one over HTTP.
+    pub fn new(http: Http, settings: Live, databases: Databases, faults: Faults) -> Self {
+        let Http { store, clock, sender, .. } = &http;
         Self {
             database: Arc::new(Database::new(databases)),
             folder: Arc::new(Folder::new(settings.clone(), clock.clone(), faults)),
-            kafka: Arc::new(Kafka::new(settings.clone(), clock.clone(), Arc::clone(&sender))),
+            kafka: Arc::new(Kafka::new(settings.clone(), clock.clone(), Arc::clone(sender))),
             email: Arc::new(Email {
                 store: store.clone(),
                 clock: clock.clone(),
                 settings: settings.clone(),
             }),
             command: Arc::new(Command { clock: clock.clone(), settings }),
-            http: Arc::new(Http { store, clock, key, sender }),
+            http: Arc::new(http),
         }
     }
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use oncebox::base::clock::Timestamp;
 use oncebox::base::faults::Faults;
 use oncebox::base::id::{DeliverySeq, SubscriptionSeq, SystemDraw, uuid7};
-use oncebox::model::delivery::{Attempt, Jitter};
+use oncebox::model::attempt::{Attempt, AttemptReport};
 use oncebox::model::event::EventOrder;
 use oncebox::model::event::NewEvent;
 use oncebox::model::external_call::{NewCall, SentTo};
-use oncebox::model::failure::{AttemptOrder, AttemptReport, Rules};
 use oncebox::model::lane::CallKey;
 use oncebox::model::outcome::AttemptClass;
+use oncebox::model::retry_rules::RetryRules;
 use oncebox::store::writer::WriterLoop;
 use oncebox::store::{Store, deliveries, outbox, settlement, subscriptions, superseded};
 use proptest::prelude::*;
@@ -139,7 +139,7 @@ impl World {
     /// Whether something was due.
     fn attempt(&mut self, sub: i64, status: u16) -> bool {
         let (seq, now) = (SubscriptionSeq(sub), self.now);
-        let read = self.store.read(|tx| deliveries::due(tx, seq, (now, 1), &[], None));
+        let read = self.store.read(|tx| deliveries::due(tx, seq, now, 1, &[], None));
         let (due, _) = read.unwrap();
         let Some((delivery, _)) = due.first().copied() else { return false };
         let stored = self.store.read(|tx| deliveries::outgoing(tx, delivery)).unwrap().unwrap();
@@ -161,21 +161,11 @@ impl World {
             ..Attempt::default()
         };
         let report = AttemptReport {
-            delivery,
-            subscription: seq,
-            run_no: stored.run_no,
-            accepted_at: now,
-            attempt: Arc::new(attempt),
             code: status.to_string(),
-            retry_after: None,
-            rules: Rules { park_after, breaker_after: 0, ..Rules::default() },
-            jitter: Jitter::default(),
-            is_probe: false,
-            is_inconclusive: false,
-            is_away: false,
-            order: AttemptOrder::default(),
-            now,
+            rules: RetryRules { park_after, breaker_after: 0, ..RetryRules::default() },
+            ..AttemptReport::new(delivery, seq, stored.run_no, attempt, now)
         };
+        let report = Arc::new(report);
         self.writer.direct(|tx| settlement::settle(tx, &report).map(drop)).unwrap();
         true
     }

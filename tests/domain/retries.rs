@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use oncebox::base::clock::Timestamp;
 use oncebox::base::id::Draw;
+use oncebox::base::id::{DeliverySeq, SubscriptionSeq};
+use oncebox::model::attempt::{Attempt, AttemptReport};
 use oncebox::model::delivery::{Jitter, Schedule, retry_after};
-use oncebox::model::failure::{AttemptResult, Facts, Next, Rules, judge};
+use oncebox::model::failure::{Next, RetryFacts, judge};
 use oncebox::model::outcome::AttemptClass;
+use oncebox::model::retry_rules::RetryRules;
 use proptest::prelude::*;
 
 /// Draws the same eight bytes again and again.
@@ -50,19 +53,21 @@ proptest! {
         let asked = asked.map(Duration::from_secs);
         let schedule = schedule.with_max_attempts(1000).unwrap();
         let step = schedule.wait_after(failures + 1);
-        let tried = AttemptResult {
+        let attempt = Attempt {
             class: AttemptClass::Transient,
-            reason: "no",
+            failed_reason: Some("no".to_owned()),
             http_status: Some(404),
-            retry_after: asked,
-            is_probe: false,
-            is_inconclusive: false,
-            is_away: false,
-            jitter: Jitter::new(&Fixed(drawn)),
-            now: Timestamp::from_secs(0),
+            ..Attempt::default()
         };
-        let facts = Facts { counted_failures: failures, ..Facts::default() };
-        let verdict = judge(&tried, &Rules { schedule, breaker_after: 10, ..Rules::default() }, &facts);
+        let now = Timestamp::from_secs(0);
+        let report = AttemptReport {
+            retry_after: asked,
+            rules: RetryRules { schedule, ..RetryRules::default() },
+            jitter: Jitter::new(&Fixed(drawn)),
+            ..AttemptReport::new(DeliverySeq(1), SubscriptionSeq(1), 1, attempt, now)
+        };
+        let facts = RetryFacts { counted_failures: failures, ..RetryFacts::default() };
+        let verdict = judge(&report, &facts);
         let Next::Retry(wait) = verdict.next else { panic!("{verdict:?}") };
         prop_assert!(wait >= step && wait >= asked.unwrap_or_default());
         prop_assert!(wait <= (step + step / 10 + Duration::from_millis(1)).max(asked.unwrap_or_default()));

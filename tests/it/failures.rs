@@ -4,7 +4,7 @@
 
 use std::sync::atomic::AtomicU16;
 
-use oncebox::model::failure::{AttemptOrder, AttemptReport, Rules};
+use oncebox::model::attempt::AttemptReport;
 use oncebox::store::settlement;
 
 use crate::rig::prelude::*;
@@ -722,7 +722,7 @@ fn an_outcome_that_is_handed_in_twice_changes_nothing() {
     };
     for class in ["transient", "success"] {
         let before = everything();
-        let report = report(&rig);
+        let report = Arc::new(report(&rig));
         assert_eq!(report.attempt.class.as_str(), class);
         let stored = writer.write(Queue::Settle, move |tx| settlement::settle(tx, &report));
         assert!(stored.unwrap().is_none());
@@ -740,21 +740,12 @@ fn report(rig: &Rig) -> AttemptReport {
 
     let store = rig.appliance().store();
     let attempts = store.read(|tx| attempts::of(tx, DeliverySeq(1), 0, 100)).unwrap();
+    let attempt = attempts.last().unwrap().clone();
+    let now = Timestamp::from_ms(rig.now().ms());
     AttemptReport {
-        delivery: DeliverySeq(1),
-        subscription: SubscriptionSeq(1),
-        run_no: 1,
         accepted_at: START,
-        attempt: Arc::new(attempts.last().unwrap().clone()),
         code: "500".to_owned(),
-        retry_after: None,
-        rules: Rules::default(),
-        jitter: oncebox::model::delivery::Jitter::default(),
-        is_probe: false,
-        is_inconclusive: false,
-        is_away: false,
-        order: AttemptOrder::default(),
-        now: Timestamp::from_ms(rig.now().ms()),
+        ..AttemptReport::new(DeliverySeq(1), SubscriptionSeq(1), 1, attempt, now)
     }
 }
 

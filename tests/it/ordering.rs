@@ -409,7 +409,7 @@ fn what_is_behind_many_deliveries_of_a_taken_funnel_is_sent_in_slices() {
     let now = rig.now();
     let fetch = |after| {
         let read =
-            |tx: &ReadTx<'_>| deliveries::due(tx, SubscriptionSeq(1), (now, 64), &[funnel], after);
+            |tx: &ReadTx<'_>| deliveries::due(tx, SubscriptionSeq(1), now, 64, &[funnel], after);
         rig.appliance().store().read(read).unwrap()
     };
     let (mut fetches, mut after) = (1, fetch(None).1);

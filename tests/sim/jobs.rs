@@ -6,10 +6,10 @@ use std::sync::Arc;
 use oncebox::base::clock::Timestamp;
 use oncebox::base::clock::trust::{KnownTime, TimeStep};
 use oncebox::base::id::{DeliverySeq, SubscriptionSeq};
+use oncebox::model::attempt::AttemptReport;
 use oncebox::model::delivery::DeliveryState;
 use oncebox::model::event::{EventOrder, NewEvent};
 use oncebox::model::external_call::NewCall;
-use oncebox::model::failure::AttemptReport;
 use oncebox::model::hold::{Hold, HoldReason};
 use oncebox::model::lease::LeaseOutcome;
 use oncebox::pipeline::scheduler::decisions::Assignment;
@@ -34,7 +34,7 @@ pub(crate) const MANY: u32 = 1000;
 #[derive(Clone, Debug)]
 pub(crate) enum Job {
     /// An attempt has ended. The call is the one that was noted for it.
-    Settle(Box<AttemptReport>, Option<NewCall>),
+    Settle(Arc<AttemptReport>, Option<NewCall>),
     Wish(usize, Wish, Timestamp),
     /// Whether the site is offline now.
     Line(bool),
@@ -117,7 +117,7 @@ impl Job {
                 known_time::store(tx, KnownTime { believed: step.to, doubted: None })?;
             }
             Self::FollowClock(step) => known_time::follow(tx, *step)?,
-            Self::EndHolds(now) => settlement::end_over(tx, (*now, at), MANY)?,
+            Self::EndHolds(now) => settlement::end_over(tx, *now, at, MANY)?,
             Self::Clamp(sub) => {
                 // By the time of the transaction: what is settled in it may be younger than the job.
                 deliveries::clamp_due_times(tx, SubscriptionSeq(*sub), now, MANY)?;
@@ -138,11 +138,11 @@ impl Job {
     }
 }
 
-fn settle(tx: &WriteTx<'_>, report: &AttemptReport) -> Result<Done> {
+fn settle(tx: &WriteTx<'_>, report: &Arc<AttemptReport>) -> Result<Done> {
     let holds = || holds::of(tx, report.subscription);
     let before = holds()?;
     let settled = settlement::settle(tx, report)?;
-    Ok(Done::Settled(settled.is_some_and(|it| it.attempt.counted), [before, holds()?]))
+    Ok(Done::Settled(settled.is_some_and(|it| it.verdict.counted), [before, holds()?]))
 }
 
 fn publish(tx: &WriteTx<'_>, n: usize, spec: &Spec, now: Timestamp) -> Result<Done> {
@@ -299,9 +299,7 @@ fn end_wait(
     let target = Consumer {
         subscription: held.subscription,
         url: String::new(),
-        schedule: rules.schedule.clone(),
-        park_after: rules.park_after,
-        breaker_after: rules.breaker_after,
+        rules: rules.clone(),
         latest_only: false,
         now,
         wall,

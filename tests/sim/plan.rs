@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use oncebox::model::delivery::Schedule;
 use oncebox::model::event::Binding;
-use oncebox::model::failure::Rules;
 use oncebox::model::lane::{CallKey, HeadOfLine};
+use oncebox::model::retry_rules::RetryRules;
 
 use crate::sim::dice::{DAY, Dice, HOUR, MINUTE, Ms, SECOND};
 use crate::sim::endpoint::Endpoint;
@@ -31,7 +31,7 @@ pub(crate) struct Sub {
     pub(crate) has_funnel: bool,
     /// What its external calls are about, where they are protected.
     pub(crate) calls: Option<CallKey>,
-    pub(crate) rules: Rules,
+    pub(crate) rules: RetryRules,
     /// Whether it takes a request a second at most.
     pub(crate) is_slow: bool,
     pub(crate) timeout: Ms,
@@ -337,10 +337,10 @@ fn sub(dice: &mut Dice, seq: i64, heal_at: Ms) -> Sub {
         head_of_line: HeadOfLine::Skip,
         has_funnel: false,
         calls: None,
-        rules: Rules {
+        rules: RetryRules {
             schedule,
             breaker_after: u32::try_from(dice.pick(&[0, 3, 10])).unwrap(),
-            ..Rules::default()
+            ..RetryRules::default()
         },
         is_slow: dice.one_in(5),
         timeout: dice.pick(&[2 * SECOND, 30 * SECOND]),

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use oncebox::model::attempt::AttemptReport;
 use oncebox::model::delivery::DeliveryState;
 use oncebox::model::external_call::NewCall;
-use oncebox::model::failure::AttemptReport;
 use oncebox::model::lease::LeaseOutcome;
 use oncebox::model::outcome::Outcome;
 use oncebox::store::leases::Held;

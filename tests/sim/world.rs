@@ -1,5 +1,6 @@
 //! A simulated world: one process with its threads, its file, its endpoints and the people around it, all in one queue of
-//! events. The dispatcher's decisions and the store are the real ones.
+//! events. The store and the decisions of dispatcher and deliverers are the real ones; the steps of an attempt are events
+//! here, because between them stand the writer and the network.
 //!
 //! Where threads of the process could overtake each other, chance says who is first. A kill may come before any step.
 
@@ -11,15 +12,16 @@ use std::time::Duration;
 use oncebox::base::clock::trust::{Judgement, KnownTime, TimeStep};
 use oncebox::base::clock::{Clock, ManualTime, Timestamp};
 use oncebox::base::id::{DeliverySeq, SubscriptionSeq};
-use oncebox::model::delivery::{Attempt, Jitter, OutgoingRequest, retry_after};
-use oncebox::model::external_call::{NewCall, SentTo};
-use oncebox::model::failure::{AttemptOrder, AttemptReport};
+use oncebox::model::attempt::{Attempt, AttemptOrder, AttemptReport};
+use oncebox::model::delivery::{Jitter, retry_after};
+use oncebox::model::external_call::NewCall;
 use oncebox::model::hold::{Gate, Hold, HoldReason, gate};
-use oncebox::model::lane::CallKey;
 use oncebox::model::lease::LeaseOutcome;
 use oncebox::model::outcome::{AttemptClass, Cause, ClassTable, Outcome};
 use oncebox::model::rate::Rate;
 use oncebox::model::subscription::Subscription;
+use oncebox::pipeline::deliver::external_call::external_call;
+use oncebox::pipeline::deliver::inconclusive::is_cut;
 use oncebox::pipeline::scheduler::decisions::{
     self, Assignment, Command, Input, Limits, Machine, Pace,
 };
@@ -34,7 +36,7 @@ use crate::sim::dice::{Dice, JitterDraw, MINUTE, Ms, SECOND};
 use crate::sim::endpoint::{Endpoint, Manner};
 use crate::sim::file::{Disk, File, Row};
 use crate::sim::jobs::{Confirmation, Done, Job, MANY, Outgoing, Times};
-use crate::sim::plan::{ClockSet, Deed, PATIENCE, Plan, Sub, Wish};
+use crate::sim::plan::{ClockSet, Deed, PATIENCE, Plan, Wish};
 use crate::sim::watch::{Send, Watch};
 
 /// Wall time at the beginning.
@@ -89,7 +91,7 @@ enum Step {
     /// The answer is here, or the time is over.
     Answer(u64),
     /// The deliverer hands its outcome in.
-    HandIn(Box<AttemptReport>, Option<NewCall>),
+    HandIn(Arc<AttemptReport>, Option<NewCall>),
     /// The deliverer is idle.
     Idle(Input),
     Upkeep,
@@ -654,7 +656,7 @@ impl<'d> World<'d> {
         }
         let commits = self.file.commits;
         let (mut rows, _) =
-            self.file.read(|tx| deliveries::due(tx, subscription, (now, limit), taken, None));
+            self.file.read(|tx| deliveries::due(tx, subscription, now, limit, taken, None));
         for (delivery, places) in &mut rows {
             self.watch.fetched(delivery.0, commits);
             places.funnel = places.funnel.filter(|_| !self.has(Bug::FunnelNotTold));
@@ -1056,7 +1058,7 @@ impl<'d> World<'d> {
         true
     }
 
-    // The deliverers: the same order as `deliver::Deliver::tick`.
+    // The deliverers: the steps of `pipeline::deliver`, with the network and the writer in between as events.
 
     fn take(&mut self, assignment: Assignment) {
         let Assignment { delivery, subscription, .. } = assignment;
@@ -1086,7 +1088,11 @@ impl<'d> World<'d> {
             return self.idle(assignment, 0, None);
         };
         self.process.in_flight.insert(delivery.0);
-        let call = external_call(&file.subs[&subscription.0], &outgoing);
+        let makes_calls = file.subs[&subscription.0].calls.is_some();
+        let called = makes_calls.then(|| file.read(|tx| subscriptions::by_seq(tx, subscription)));
+        let call = called.flatten().and_then(|called| external_call(&outgoing, &called));
+        // Its body says what state it is.
+        let call = call.map(|call| NewCall { body_hash: outgoing.payload.clone(), ..call });
         let (row, read_in) = (file.row(delivery.0).unwrap().clone(), file.commits);
         let outgoing = Box::new(Outgoing { assignment, row, read_in, call: call.clone() });
         if let Some(call) = call {
@@ -1217,14 +1223,13 @@ impl<'d> World<'d> {
         let Outgoing { assignment, row, call, .. } = *outgoing;
         let Assignment { delivery, subscription, is_probe, is_short } = assignment;
         let is_short = is_short && self.file.subs[&subscription.0].timeout > FIRST_TRY;
-        let is_cut = is_short && is_cut(self.now - started, &outcome);
+        let latency = Duration::from_millis((self.now - started).unsigned_abs());
+        let is_cut = is_short && is_cut(latency, &outcome);
         let is_offline = began_offline && self.plan.is_offline(self.now);
         self.watch.answered(delivery.0, boot, &outcome, is_offline || is_cut, self.now);
         let sub = &self.file.subs[&subscription.0];
         let timeout = Duration::from_millis(sub.timeout.unsigned_abs());
-        let mut rules = sub.rules.clone();
-        let own = |most| rules.schedule.clone().with_max_attempts(most).ok();
-        rules.schedule = row.max_attempts.and_then(own).unwrap_or(rules.schedule);
+        let rules = sub.rules.of_event(row.max_attempts);
         let is_offline = !is_cut && self.note_line(started, &outcome);
         let is_inconclusive =
             (is_cut && !self.has(Bug::CutCounts)) || (is_offline && !self.has(Bug::OfflineCounts));
@@ -1243,28 +1248,18 @@ impl<'d> World<'d> {
             method: outcome.was_sent().then(|| "POST".to_owned()),
             ..Attempt::default()
         };
-        let code = match &outcome {
-            Outcome::Unreachable { cause, .. } => cause.as_str().to_owned(),
-            _ => outcome.status().map_or_else(String::new, |status| status.to_string()),
-        };
         let report = AttemptReport {
-            delivery,
-            subscription,
-            run_no: row.run_no,
-            accepted_at: at,
-            attempt: Arc::new(attempt),
-            code,
+            code: outcome.code(),
             retry_after: outcome.retry_after().filter(|_| !self.has(Bug::RetryAfterIgnored)),
             rules,
             jitter: Jitter::new(&self.jitter),
             is_probe,
             is_inconclusive,
-            is_away: false,
             order: AttemptOrder { is_call: call.is_some(), ..AttemptOrder::default() },
-            now,
+            ..AttemptReport::new(delivery, subscription, row.run_no, attempt, now)
         };
         // The outcome is handed in before the deliverer says that it is idle.
-        self.after(0, Step::HandIn(Box::new(report), call));
+        self.after(0, Step::HandIn(Arc::new(report), call));
         self.idle(assignment, self.now - started, Some((timeout, class)));
     }
 
@@ -1295,29 +1290,6 @@ fn drop_rings(done: &[Done], effects: &mut Effects) {
     };
     let own: Vec<SubscriptionSeq> = done.iter().flat_map(ended).collect();
     effects.rang.retain(|sub| own.is_empty() || own.contains(sub));
-}
-
-/// As `deliver::is_cut`.
-fn is_cut(latency: Ms, outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Unreachable { .. }) && latency >= FIRST_TRY
-}
-
-/// As `deliver::external_call`.
-fn external_call(sub: &Sub, outgoing: &OutgoingRequest) -> Option<NewCall> {
-    let kind = sub.calls?;
-    let OutgoingRequest { delivery, subscription, run_no, .. } = *outgoing;
-    let entity = if kind == CallKey::Event { delivery.0 } else { outgoing.order.entity? };
-    let (entity_key, body_hash) = (entity.to_string(), outgoing.payload.clone());
-    Some(NewCall {
-        delivery,
-        subscription,
-        run_no,
-        kind,
-        entity,
-        entity_key,
-        body_hash,
-        sent: SentTo::default(),
-    })
 }
 
 /// As `scheduler::pace`.

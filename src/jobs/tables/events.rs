@@ -390,7 +390,7 @@ pub(super) fn create(
             epoch: meta::cached_fence(tx)?.epoch,
             now,
         };
-        settlement::route_again(tx, (origin, event.routed.tenant), &matching, route)
+        settlement::route_again(tx, origin, event.routed.tenant, &matching, route)
     });
     created?.ok_or(CHANGED)?;
     let all = tx.rows(sql, (seq, nothing, nothing), event_delivery)?;

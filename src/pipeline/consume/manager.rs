@@ -133,8 +133,7 @@ impl LeaseManager {
             queue.waiters.iter().map(|waiter| waiter.request.most).fold(0, u32::saturating_add);
         let now = self.consume.clock.now();
         let looked = self.consume.store.read(|tx| {
-            let (due, _) =
-                deliveries::due(tx, subscription, (now, wanted.min(MAX_DUE)), &[], None)?;
+            let (due, _) = deliveries::due(tx, subscription, now, wanted.min(MAX_DUE), &[], None)?;
             let due = due.len();
             let next = deliveries::next_due(tx, subscription, now)?;
             let mut holds = holds::of(tx, subscription)?;

@@ -14,9 +14,9 @@ use crate::base::fair::{Fair, Payer};
 use crate::http::message::Response;
 use crate::http::service::Reply;
 use crate::model::delivery::OutgoingRequest;
-use crate::model::failure::Rules;
 use crate::model::hold::HoldReason;
 use crate::model::lease::LeaseOutcome;
+use crate::model::retry_rules::RetryRules;
 use crate::model::subscription::Subscription;
 use crate::pipeline::counts::Counts;
 use crate::pipeline::destinations::{Destinations, effective};
@@ -265,7 +265,7 @@ impl Consume {
             queue,
             move |tx| {
                 let each = reports.iter().map(|Report { delivery, lease, outcome }| {
-                    consuming::settle(tx, &consumer, (*delivery, lease), outcome, &*draw)
+                    consuming::settle(tx, &consumer, *delivery, lease, outcome, &*draw)
                 });
                 each.collect::<Result<Vec<Settled>>>()
             },
@@ -298,7 +298,7 @@ impl Consume {
                 leases
                     .iter()
                     .map(|(delivery, lease)| {
-                        consuming::extend(tx, subscription, (*delivery, lease), (now, until))
+                        consuming::extend(tx, subscription, *delivery, lease, now, until)
                     })
                     .collect()
             },
@@ -343,13 +343,11 @@ impl Consume {
     }
 
     fn consumer(&self, subscription: &Subscription) -> Consumer {
-        let Rules { schedule, breaker_after, .. } = self.rules(subscription);
+        let park_after = subscription.new.order.parks_after();
         Consumer {
             subscription: subscription.seq,
             url: format!("pull:{}", subscription.new.name),
-            schedule,
-            breaker_after,
-            park_after: subscription.new.order.parks_after(),
+            rules: RetryRules { park_after, ..self.rules(subscription) },
             latest_only: subscription.new.order.latest_only,
             now: self.clock.now(),
             wall: self.clock.wall(),
@@ -357,9 +355,9 @@ impl Consume {
     }
 
     /// A subscription's rules; those of the settings if its own can no longer be read.
-    fn rules(&self, subscription: &Subscription) -> Rules {
+    fn rules(&self, subscription: &Subscription) -> RetryRules {
         let defaults = &self.settings.get().delivery;
-        let default = || Rules { schedule: defaults.schedule(), ..Rules::default() };
+        let default = || RetryRules { schedule: defaults.schedule(), ..RetryRules::default() };
         effective(&subscription.new, defaults).map_or_else(|_unreadable| default(), |own| own.rules)
     }
 }

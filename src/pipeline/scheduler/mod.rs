@@ -207,7 +207,7 @@ impl Dispatcher {
             return Err(Error::Busy);
         }
         let (now, tx) = (self.clock.now(), self.reader.tx());
-        let due = |limit, after| deliveries::due(&tx, subscription, (now, limit), taken, after);
+        let due = |limit, after| deliveries::due(&tx, subscription, now, limit, taken, after);
         let (mut rows, end) = due(limit, None)?;
         let wanted = limit.saturating_sub(u32::try_from(rows.len()).unwrap_or(limit));
         let (mut more, mut again) = (wanted == 0, None);

@@ -13,10 +13,10 @@ use crossbeam_channel::Receiver;
 
 use crate::alerts::chore::AlertChore;
 use crate::base::stop::Stop;
+use crate::model::attempt::AttemptReport;
 use crate::model::effect::EffectKind;
-use crate::model::failure::AttemptReport;
 use crate::pipeline::confirmations::Confirmations;
-use crate::pipeline::deliver::Deliver;
+use crate::pipeline::deliver::deliverer::Deliverer;
 use crate::pipeline::prelude::*;
 use crate::pipeline::recent;
 use crate::pipeline::refusals::Refusals;
@@ -98,8 +98,8 @@ pub struct Upkeep {
     /// Refused calls that were only counted.
     pub refusals: Refusals,
     /// Outcomes that the disk refused.
-    unsettled: Receiver<AttemptReport>,
-    deliver: Deliver,
+    unsettled: Receiver<Arc<AttemptReport>>,
+    deliver: Deliverer,
     site: SiteWatch,
     guard_expiry: GuardExpiry,
     rotation: CredentialRotation,
@@ -120,7 +120,7 @@ impl Upkeep {
         (store, clock, settings): (Store, Clock, Live),
         disk: Arc<DiskWatch>,
         refusals: Refusals,
-        (unsettled, deliver): (Receiver<AttemptReport>, Deliver),
+        (unsettled, deliver): (Receiver<Arc<AttemptReport>>, Deliverer),
         (site, rotation, master_key, confirmations): (
             SiteWatch,
             CredentialRotation,
@@ -194,7 +194,7 @@ impl Upkeep {
     }
 
     fn settle_again(&self) {
-        let waiting: Vec<AttemptReport> = self.unsettled.try_iter().collect();
+        let waiting: Vec<Arc<AttemptReport>> = self.unsettled.try_iter().collect();
         for report in waiting {
             self.deliver.settle(report);
         }
@@ -235,7 +235,7 @@ impl Upkeep {
         let now = self.clock.now();
         if self.store.read(|tx| holds::any_over(tx, now))? {
             let at = self.clock.wall();
-            let run = move |tx: &WriteTx<'_>| settlement::end_over(tx, (now, at), MAX_ROWS);
+            let run = move |tx: &WriteTx<'_>| settlement::end_over(tx, now, at, MAX_ROWS);
             self.store.writer().write(Queue::Upkeep, run)?;
         }
         Ok(())

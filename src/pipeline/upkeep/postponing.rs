@@ -104,7 +104,7 @@ impl Postponing {
             let is_idle = |delivery: &&DeliverySeq| in_flight.since(**delivery).is_none();
             let mut has_any = false;
             for delivery in found.iter().filter(is_idle) {
-                let postpone = || settlement::postpone(tx, *delivery, (due_by, &reason), (now, at));
+                let postpone = || settlement::postpone(tx, *delivery, due_by, &reason, now, at);
                 // A damaged row must not keep the others from being given up.
                 match tx.in_savepoint(postpone)? {
                     Ok(()) => has_any = true,

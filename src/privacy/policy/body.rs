@@ -10,7 +10,9 @@ use crate::model::form_body::{self, FieldSpans};
 use crate::model::json::{Cursor, JsonKind, MAX_DEPTH, quoted, unescaped};
 use crate::model::json_path::{MatchState, Path, Step};
 use crate::model::sealed::Form;
-use crate::privacy::policy::matching::{Edit, Finding, Level, MAX_EDITS, PolicyRun, Verdict, With};
+use crate::privacy::policy::matching::{
+    Edit, Finding, Level, MAX_EDITS, PolicyRun, Treatment, With,
+};
 use crate::privacy::policy::rules::{Action, Policy, Refused, RejectOrAllow};
 
 /// The format in which a body was read.
@@ -177,11 +179,11 @@ impl Walk<'_, '_, '_> {
         Ok(self.carry_out(verdict, span))
     }
 
-    fn carry_out(&mut self, verdict: Verdict, span: Range<usize>) -> Fate {
+    fn carry_out(&mut self, verdict: Treatment, span: Range<usize>) -> Fate {
         match verdict {
-            Verdict::Drop => return Fate::Dropped,
-            Verdict::Seal => self.run.edit(span, With::Seal(Form::Value)),
-            Verdict::Text(text) => self.run.edit(span, With::Text(quoted(&text))),
+            Treatment::Drop => return Fate::Dropped,
+            Treatment::Seal => self.run.edit(span, With::Seal(Form::Value)),
+            Treatment::Text(text) => self.run.edit(span, With::Text(quoted(&text))),
         }
         Fate::Kept
     }
@@ -342,12 +344,12 @@ fn percent_encoded(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
-fn edit_field(run: &mut PolicyRun<'_>, span: Range<usize>, verdict: Option<Verdict>) {
+fn edit_field(run: &mut PolicyRun<'_>, span: Range<usize>, verdict: Option<Treatment>) {
     match verdict {
         None => {}
-        Some(Verdict::Drop) => run.edit(span, With::Text(String::new())),
-        Some(Verdict::Seal) => run.edit(span, With::Seal(Form::Part)),
-        Some(Verdict::Text(text)) => run.edit(span, With::Text(percent_encoded(&text))),
+        Some(Treatment::Drop) => run.edit(span, With::Text(String::new())),
+        Some(Treatment::Seal) => run.edit(span, With::Seal(Form::Part)),
+        Some(Treatment::Text(text)) => run.edit(span, With::Text(percent_encoded(&text))),
     }
 }
 

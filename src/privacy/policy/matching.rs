@@ -155,8 +155,8 @@ pub(super) struct PolicyRun<'a> {
     pub(super) explain: bool,
 }
 
-/// What a rule decides about a value.
-pub(super) enum Verdict {
+/// The treatment of a value that a rule matches.
+pub(super) enum Treatment {
     Drop,
     Seal,
     Text(String),
@@ -186,13 +186,13 @@ impl PolicyRun<'_> {
         rule: usize,
         text: &str,
         path: impl FnOnce() -> String,
-    ) -> Result<Verdict, Refused> {
+    ) -> Result<Treatment, Refused> {
         let action = self.note(rule, None, path)?;
         Ok(match action {
-            Action::Drop => Verdict::Drop,
-            Action::Seal => Verdict::Seal,
-            Action::Hash => Verdict::Text((self.hash)(text)),
-            _ => Verdict::Text(whole_mask(text)),
+            Action::Drop => Treatment::Drop,
+            Action::Seal => Treatment::Seal,
+            Action::Hash => Treatment::Text((self.hash)(text)),
+            _ => Treatment::Text(whole_mask(text)),
         })
     }
 
@@ -202,7 +202,7 @@ impl PolicyRun<'_> {
         text: &str,
         level: &Level,
         path: impl Fn() -> String,
-    ) -> Result<Option<Verdict>, Refused> {
+    ) -> Result<Option<Treatment>, Refused> {
         let mut left = String::new();
         let mut past = 0;
         let mut drop = false;
@@ -221,9 +221,9 @@ impl PolicyRun<'_> {
         left.push_str(text.get(past..).unwrap_or_default());
         Ok(match (past, drop, seal) {
             (0, ..) => None,
-            (_, true, _) => Some(Verdict::Drop),
-            (_, false, true) => Some(Verdict::Seal),
-            _ => Some(Verdict::Text(left)),
+            (_, true, _) => Some(Treatment::Drop),
+            (_, false, true) => Some(Treatment::Seal),
+            _ => Some(Treatment::Text(left)),
         })
     }
 

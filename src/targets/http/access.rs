@@ -7,31 +7,29 @@ use std::sync::Arc;
 use data_encoding::BASE64;
 use zeroize::Zeroizing;
 
-use crate::base::clock::{Clock, Timestamp};
-use crate::http::client::{Answer, Call, Sender};
+use crate::base::clock::Timestamp;
+use crate::http::client::{Answer, Call};
 use crate::http::identity::Identity;
-use crate::http::trace::Trace;
 use crate::keys::Keyring;
 use crate::model::credential::{CredentialState, Purpose, Settings};
 use crate::signatures::signing_key::SigningKey;
 use crate::store::credential_uses::LastUse;
 use crate::store::credentials::{self, Credential};
 use crate::targets::http::oauth2::{Token, TokenSource};
-use crate::targets::http::wire::{NotSent, Wire};
+use crate::targets::http::wire::{NetworkLine, NotSent, Wire};
 
 /// What takes the place of a secret that an answer quotes.
 const SCRUBBED: &str = "[credential]";
 
-/// Cached state of an active credential: its connections, or its access tokens. Both are dropped when the credential
-/// changes.
+/// Cached state of an active credential: its connections, or its access token. Both are dropped when the credential changes.
 #[derive(Clone, Debug)]
 pub(crate) enum CachedCredential {
     Identity(Arc<Identity>),
     Tokens(Arc<TokenSource>),
 }
 
-/// Cached states of credentials, by the credentials' ids.
-pub(crate) type CachedCredentials = Vec<(String, CachedCredential)>;
+/// Cached credentials by id.
+pub(crate) type CredentialCache = Vec<(String, CachedCredential)>;
 
 /// A header field that logs on.
 struct Field {
@@ -71,25 +69,29 @@ impl std::fmt::Debug for Access {
     }
 }
 
-/// The credentials of those in force that a request carries. A `chosen` one stands alone for its purpose.
-pub(crate) fn carried<'a>(in_force: &'a [Credential], chosen: Option<&str>) -> Vec<&'a Credential> {
+/// Credentials in force that sign or authorize a request. A credential passed as `chosen` replaces all others of its
+/// purpose.
+pub(crate) fn used_credentials<'a>(
+    in_force: &'a [Credential],
+    chosen: Option<&str>,
+) -> Vec<&'a Credential> {
     let chosen = in_force.iter().find(|one| Some(one.id.as_str()) == chosen);
-    let is_carried = |one: &&Credential| match chosen {
+    let is_used = |one: &&Credential| match chosen {
         Some(chosen) if chosen.purpose() == one.purpose() => chosen.id == one.id,
         _ => one.state == CredentialState::Active || one.purpose() == Purpose::Sign,
     };
-    let mut carried: Vec<_> = in_force.iter().filter(is_carried).collect();
-    carried.sort_by_key(|one| one.state != CredentialState::Active);
-    carried
+    let mut used: Vec<_> = in_force.iter().filter(is_used).collect();
+    used.sort_by_key(|one| one.state != CredentialState::Active);
+    used
 }
 
 impl Access {
-    /// Opens credentials. Reuses connections and tokens from `cache`, and stores new ones there.
+    /// Opens credentials. Reuses cached tokens and certificates from `cache`, and stores new ones there.
     /// Fails when one cannot be opened or used; the text says which.
     pub(crate) fn open(
-        carried: &[&Credential],
+        used: &[&Credential],
         key: &Keyring,
-        cache: &mut CachedCredentials,
+        cache: &mut CredentialCache,
         last_use: Arc<LastUse>,
     ) -> Result<Self, String> {
         let before = std::mem::take(cache);
@@ -101,7 +103,7 @@ impl Access {
             identity: None,
             last_use,
         };
-        for one in carried {
+        for one in used {
             let known =
                 before.iter().find(|(id, _)| *id == one.id).map(|(_, cached)| cached.clone());
             let opened = access.add(one, key, known).map_err(|why| {
@@ -199,15 +201,9 @@ impl Access {
 
     /// Sends a request that is signed already, with what logs on and the certificate. An OAuth2 token that is refused
     /// with 401 is fetched again, once. No secret is in what is returned.
-    pub fn send(
-        &self,
-        sender: &dyn Sender,
-        clock: &Clock,
-        trace: Option<&Trace>,
-        call: &Call<'_>,
-    ) -> Result<Answer, NotSent> {
-        let wire = Wire::new(sender, clock, trace, self.identity.as_deref(), call);
-        self.last_use.note(clock.wall());
+    pub fn send(&self, line: NetworkLine<'_>, call: &Call<'_>) -> Result<Answer, NotSent> {
+        let wire = Wire::new(line, self.identity.as_deref(), call);
+        self.last_use.note(line.clock.wall());
         let certificate = if self.identity.is_some() { ", client certificate" } else { "" };
         match &self.log_on {
             None => {

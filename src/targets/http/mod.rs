@@ -20,6 +20,7 @@ use crate::model::subscription::Subscription;
 use crate::privacy::policy::ResponseScrub;
 use crate::store::Store;
 use crate::targets::http::access::scrubbed;
+use crate::targets::http::wire::NetworkLine;
 use crate::targets::parcel::{Parcel, Sends};
 
 /// Characters of an answer that are kept.
@@ -49,8 +50,8 @@ impl Sends for Http {
         }
         // The attempt keeps the other one, which has no secret in it.
         let url = sealed.as_ref().map_or(call.url, |url| url.as_str());
-        let call = Call { url, ..call.clone() };
-        match parcel.access.send(&*self.sender, &self.clock, *trace, &call) {
+        let line = NetworkLine { sender: &*self.sender, clock: &self.clock, trace: *trace };
+        match parcel.access.send(line, &Call { url, ..call.clone() }) {
             Ok(answer) => {
                 // The path of such a URL is a secret, and programs quote it when they refuse a request.
                 let path = sealed.as_ref().and_then(|url| url.splitn(4, '/').nth(3));

@@ -44,59 +44,71 @@ impl NotSent {
     }
 }
 
-/// What the requests of one attempt go over.
+/// The line to the outside, as an attempt uses it.
+#[derive(Clone, Copy)]
+pub struct NetworkLine<'a> {
+    /// What sends.
+    pub sender: &'a dyn Sender,
+    /// Time.
+    pub clock: &'a Clock,
+    /// Where a test notes its steps.
+    pub trace: Option<&'a Trace>,
+}
+
+/// The way of the requests of one attempt: a line, a certificate and a time limit.
 pub(in crate::targets) struct Wire<'a> {
-    sender: &'a dyn Sender,
-    clock: &'a Clock,
+    line: NetworkLine<'a>,
     identity: Option<&'a Identity>,
     tenant: Option<&'a str>,
-    trace: Option<&'a Trace>,
     /// When the attempt's time is over (monotonic).
     deadline: Duration,
 }
 
 impl<'a> Wire<'a> {
     pub(in crate::targets) fn new(
-        sender: &'a dyn Sender,
-        clock: &'a Clock,
-        trace: Option<&'a Trace>,
+        line: NetworkLine<'a>,
         identity: Option<&'a Identity>,
         call: &Call<'a>,
     ) -> Self {
-        let deadline = clock.monotonic().saturating_add(call.timeout);
-        Self { sender, clock, identity, tenant: call.tenant, trace, deadline }
+        let deadline = line.clock.monotonic().saturating_add(call.timeout);
+        Self { line, identity, tenant: call.tenant, deadline }
     }
 
     pub(super) fn monotonic(&self) -> Duration {
-        self.clock.monotonic()
+        self.line.clock.monotonic()
     }
 
     /// Notes what a request carries, before it is sent.
     pub(super) fn carries(&self, what: &str) {
-        if let Some(trace) = self.trace {
+        if let Some(trace) = self.line.trace {
             trace.note(StepName::Credentials, what);
         }
     }
 
     /// Asks a token endpoint, within the time that is left. Its steps are not noted.
     pub(super) fn ask(&self, call: &Call<'_>) -> Result<Answer, NotSent> {
-        let timeout = self.left()?;
-        let call = Call { timeout, identity: self.identity, tenant: self.tenant, ..call.clone() };
-        self.sender.send(&call).map_err(NotSent::Call)
+        let call = Call {
+            timeout: self.left()?,
+            identity: self.identity,
+            tenant: self.tenant,
+            ..call.clone()
+        };
+        self.line.sender.send(&call).map_err(NotSent::Call)
     }
 
     /// Sends the attempt's request, with the certificate and within the time that is left.
     pub(super) fn send(&self, call: &Call<'_>) -> Result<Answer, NotSent> {
         let call = Call { identity: self.identity, timeout: self.left()?, ..call.clone() };
-        let answer = match self.trace {
-            None => self.sender.send(&call),
-            Some(trace) => self.sender.send_traced(&call, trace),
+        let NetworkLine { sender, trace, .. } = self.line;
+        let answer = match trace {
+            None => sender.send(&call),
+            Some(trace) => sender.send_traced(&call, trace),
         };
         answer.map_err(NotSent::Call)
     }
 
     fn left(&self) -> Result<Duration, NotSent> {
-        let left = self.deadline.saturating_sub(self.clock.monotonic());
+        let left = self.deadline.saturating_sub(self.monotonic());
         if left.is_zero() {
             let why = "no time was left after the token was fetched".to_owned();
             return Err(NotSent::Call(CallError::Failed(Cause::Timeout, why)));

@@ -3,16 +3,16 @@
 use rdkafka::types::RDKafkaErrorCode as Code;
 
 use crate::model::outcome::{AttemptClass, Outcome};
-use crate::targets::kafka::reports::ClusterLink;
+use crate::targets::kafka::reports::BrokerLine;
 
 /// The outcome of a record that was not acknowledged, over a line like that.
-pub(super) fn outcome(cluster: &str, code: Code, line: &ClusterLink) -> Outcome {
+pub(super) fn outcome(cluster: &str, code: Code, line: &BrokerLine) -> Outcome {
     let is_away = match code {
         Code::BrokerTransportFailure | Code::AllBrokersDown | Code::Resolve => true,
-        Code::MessageTimedOut | Code::OperationTimedOut => *line != ClusterLink::Up,
+        Code::MessageTimedOut | Code::OperationTimedOut => *line != BrokerLine::Up,
         _ => false,
     };
-    if let (true, ClusterLink::Refused(why)) = (is_away, line) {
+    if let (true, BrokerLine::Refused(why)) = (is_away, line) {
         return Outcome::Unacknowledged {
             class: AttemptClass::Auth,
             is_away: false,
@@ -21,7 +21,7 @@ pub(super) fn outcome(cluster: &str, code: Code, line: &ClusterLink) -> Outcome 
         };
     }
     let why = match line {
-        ClusterLink::Down(said) if is_away && !said.is_empty() => said.clone(),
+        BrokerLine::Down(said) if is_away && !said.is_empty() => said.clone(),
         _ => code.to_string(),
     };
     Outcome::Unacknowledged {
@@ -89,15 +89,15 @@ mod tests {
             (Code::MessageTimedOut, AttemptClass::Transient, true, "message_timed_out"),
         ] {
             let Outcome::Unacknowledged { class: found, is_away: away, code: said, reason } =
-                outcome("centre", code, &ClusterLink::Down(String::new()))
+                outcome("centre", code, &BrokerLine::Down(String::new()))
             else {
                 panic!("{code:?} has another outcome");
             };
             assert_eq!((found, away, said.as_str()), (class, is_away, word));
             assert!(reason.starts_with("the cluster centre: "), "{reason}");
         }
-        assert!(!outcome("centre", Code::MessageTimedOut, &ClusterLink::Up).is_away());
-        let refused = ClusterLink::Refused("wrong password".to_owned());
+        assert!(!outcome("centre", Code::MessageTimedOut, &BrokerLine::Up).is_away());
+        let refused = BrokerLine::Refused("wrong password".to_owned());
         let told = outcome("centre", Code::OperationTimedOut, &refused);
         assert!(
             !told.is_away()

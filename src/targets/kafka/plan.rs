@@ -12,7 +12,7 @@ use crate::http::client::{Call, Sender};
 use crate::http::identity::Identity;
 use crate::model::kafka_topic::KafkaTopic;
 use crate::targets::http::oauth2::{Token, TokenSource};
-use crate::targets::http::wire::{NotSent, Wire};
+use crate::targets::http::wire::{NetworkLine, NotSent, Wire};
 use crate::targets::parcel::Parcel;
 
 /// What every producer is told. Source: the library's CONFIGURATION.md.
@@ -158,9 +158,8 @@ impl Tokens {
         timeout: Duration,
     ) -> Result<Token, NotSent> {
         let call = Call { timeout, tenant: Some(&self.tenant), ..Call::default() };
-        let identity = self.identity.as_deref();
-        let wire = Wire::new(&*self.sender, &self.clock, None, identity, &call);
-        self.source.token(&wire, before)
+        let line = NetworkLine { sender: &*self.sender, clock: &self.clock, trace: None };
+        self.source.token(&Wire::new(line, self.identity.as_deref(), &call), before)
     }
 }
 

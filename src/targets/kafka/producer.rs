@@ -19,7 +19,7 @@ use crate::http::trace::StepName;
 use crate::model::outcome::{Cause, Outcome};
 use crate::targets::kafka::failures::outcome;
 use crate::targets::kafka::plan::Plan;
-use crate::targets::kafka::reports::{ClusterLink, Reports, code_of};
+use crate::targets::kafka::reports::{BrokerLine, Reports, code_of};
 use crate::targets::parcel::Parcel;
 
 /// How often the brokers that a cluster names are compared with those of the settings.
@@ -97,7 +97,7 @@ impl Producer {
     fn failed(&self, code: RDKafkaErrorCode) -> Outcome {
         let line = self.inner.context().line.lock().clone();
         let failed = outcome(&self.plan.cluster, code, &line);
-        if line != ClusterLink::Up || failed.is_away() {
+        if line != BrokerLine::Up || failed.is_away() {
             // The next one finds out within the time of a look, not of a record.
             *self.looked.lock() = None;
         }
@@ -126,10 +126,10 @@ impl Producer {
         let context = self.inner.context();
         let mut line = context.line.lock();
         let found = found.map_err(|error| {
-            let down = ClusterLink::Down(context.said.lock().clone());
-            outcome(cluster, code_of(&error), if *line == ClusterLink::Up { &down } else { &line })
+            let down = BrokerLine::Down(context.said.lock().clone());
+            outcome(cluster, code_of(&error), if *line == BrokerLine::Up { &down } else { &line })
         })?;
-        *line = ClusterLink::Up;
+        *line = BrokerLine::Up;
         let mut named = found.brokers().iter().map(|one| format!("{}:{}", one.host(), one.port()));
         if let Some(foreign) = named.find(|broker| !brokers.contains(broker)) {
             let reason = format!(

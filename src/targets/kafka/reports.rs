@@ -20,7 +20,7 @@ pub(super) type Acknowledged = Result<(i32, i64), RDKafkaErrorCode>;
 
 /// The line to a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum ClusterLink {
+pub(super) enum BrokerLine {
     /// Nothing is known against it.
     #[default]
     Up,
@@ -34,7 +34,7 @@ pub(super) enum ClusterLink {
 pub(super) struct Reports {
     plan: Plan,
     clock: Clock,
-    pub(super) line: Mutex<ClusterLink>,
+    pub(super) line: Mutex<BrokerLine>,
     /// What was said of the broker that failed last.
     pub(super) said: Mutex<String>,
     /// The token that was given last.
@@ -43,13 +43,8 @@ pub(super) struct Reports {
 
 impl Reports {
     pub(super) fn new(plan: &Plan, clock: Clock) -> Self {
-        Self {
-            plan: plan.clone(),
-            clock,
-            line: Mutex::default(),
-            said: Mutex::default(),
-            given: Mutex::default(),
-        }
+        let (line, said, given) = Default::default();
+        Self { plan: plan.clone(), clock, line, said, given }
     }
 }
 
@@ -63,12 +58,10 @@ impl ClientContext for Reports {
     fn error(&self, error: KafkaError, reason: &str) {
         let mut line = self.line.lock();
         match (code_of(&error), &*line) {
-            (RDKafkaErrorCode::Authentication, _) => {
-                *line = ClusterLink::Refused(reason.to_owned())
-            }
+            (RDKafkaErrorCode::Authentication, _) => *line = BrokerLine::Refused(reason.to_owned()),
             // A broker that refused is not connected either.
-            (RDKafkaErrorCode::AllBrokersDown, ClusterLink::Up) => {
-                *line = ClusterLink::Down(self.said.lock().clone());
+            (RDKafkaErrorCode::AllBrokersDown, BrokerLine::Up) => {
+                *line = BrokerLine::Down(self.said.lock().clone());
             }
             (RDKafkaErrorCode::AllBrokersDown, _) => {}
             _ => reason.clone_into(&mut self.said.lock()),
@@ -98,7 +91,7 @@ impl ProducerContext for Reports {
     fn delivery(&self, result: &DeliveryResult<'_>, waits: Self::DeliveryOpaque) {
         let acknowledged = match result {
             Ok(message) => {
-                *self.line.lock() = ClusterLink::Up;
+                *self.line.lock() = BrokerLine::Up;
                 Ok((message.partition(), message.offset()))
             }
             Err((error, _)) => Err(code_of(error)),
