@@ -123,7 +123,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     if let Some(id) = id {
         filter.resources = Some(resources_of(api, call, kind.as_deref(), &id)?);
     } else if let Some(name) = filter.resource.as_ref().filter(|name| !is_type(name)) {
-        let names = api.store.read(|tx| audit_events::names_of(tx, &call.tenant, name))?;
+        let names = api.env.store.read(|tx| audit_events::names_of(tx, &call.tenant, name))?;
         if let Some(names) = names {
             filter.resources = Some(serde_json::to_string(&names).unwrap_or_default());
             filter.resource = None;
@@ -174,7 +174,7 @@ fn everywhere(
         if found.next.is_some() {
             break;
         }
-        let first = of_month.store.read(meta::audit_start)?;
+        let first = of_month.env.store.read(meta::audit_start)?;
         let Some(first) = first.filter(|first| first.seq.saturating_add(1) < newest.before) else {
             continue;
         };
@@ -197,11 +197,11 @@ fn everywhere(
 /// `GET /v1/audit-events/{seq}`
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let seq = call.param(0).parse().ok().or_not_found("audit event")?;
-    let by_seq = |api: &Api| api.store.read(|tx| audit_events::by_seq(tx, &call.tenant, seq));
+    let by_seq = |api: &Api| api.env.store.read(|tx| audit_events::by_seq(tx, &call.tenant, seq));
     let mut found = by_seq(api)?;
-    if found.is_none() && api.store.read(audit_events::start)?.seq >= seq {
+    if found.is_none() && api.env.store.read(audit_events::start)?.seq >= seq {
         for of_month in audit_months(api, |_| true)? {
-            if of_month.store.read(meta::audit_start)?.is_some_and(|first| first.seq < seq) {
+            if of_month.env.store.read(meta::audit_start)?.is_some_and(|first| first.seq < seq) {
                 found = by_seq(&of_month)?;
                 break;
             }

@@ -106,7 +106,7 @@ fn confirm(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let confirm = api.flow.confirmations.clone();
     // Asked first: the attempt's outcome goes to the writer before it is no longer in flight.
     let is_early = api.flow.in_flight.since(seq).is_some();
-    let held = api.store.read(|tx| leases::any(tx, seq))?.or_not_found("delivery")?;
+    let held = api.env.store.read(|tx| leases::any(tx, seq))?.or_not_found("delivery")?;
     let outcome = confirm.cleaned(&held, outcome)?;
     let done = change_and(api, call, move |tx| {
         let before = delivery_lists::by_seq(tx, &tenant, seq)?;
@@ -159,7 +159,7 @@ fn confirm_by_url(api: &Api, call: Call, reply: Reply) {
     };
     let (delivery, counts, share) =
         (presented.attempt.delivery, Arc::clone(&confirm.counts), call.share);
-    api.store.writer().submit(
+    api.env.store.writer().submit(
         Queue::Accept,
         move |tx| confirm.settle(tx, delivery, Presented::Token(&presented), &outcome),
         move |done| {

@@ -135,7 +135,7 @@ fn read_next(api: &Api, call: &Call) -> Result<(Subscription, u32, Duration, boo
 
 /// The pull subscription that the path names.
 fn find(api: &Api, call: &Call) -> Result<Subscription, Problem> {
-    let found = api.store.read(|tx| subscriptions::find(tx, &call.tenant, call.param(0)))?;
+    let found = api.env.store.read(|tx| subscriptions::find(tx, &call.tenant, call.param(0)))?;
     let found = found.or_not_found("subscription")?;
     match found.new.target {
         Target::Pull => Ok(found),

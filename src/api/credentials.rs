@@ -181,7 +181,7 @@ fn signing(api: &Api, kind: Kind, secret: Option<String>) -> Result<Material, Pr
     let is_new = secret.is_none();
     let key = match secret {
         Some(text) => SigningKey::parse(&text).map_err(|error| unusable(error.to_string()))?,
-        None => SigningKey::generate(kind, &*api.draw)
+        None => SigningKey::generate(kind, &*api.env.draw)
             .ok_or_else(|| unusable("none was made".to_owned()))?,
     };
     let settings = key.settings();
@@ -198,7 +198,7 @@ fn certificate(api: &Api, pem: String) -> Result<Material, Problem> {
     }
     let identity = Identity::read(&pem).map_err(unusable)?;
     let (valid_until, fingerprint) = (identity.valid_until, identity.fingerprint);
-    if valid_until <= api.clock.wall() {
+    if valid_until <= api.env.clock.wall() {
         return Err(unusable(format!("the certificate expired at {valid_until}")));
     }
     let settings = Settings::ClientCertificate { fingerprint };
@@ -339,7 +339,7 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 
 /// `GET /v1/credentials/{id}`
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let found = api.store.read(|tx| credentials::by_id(tx, &call.tenant, call.param(0)))?;
+    let found = api.env.store.read(|tx| credentials::by_id(tx, &call.tenant, call.param(0)))?;
     found.map(|one| ok(&shown(&one))).or_not_found("credential")
 }
 
@@ -348,7 +348,7 @@ fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let subscription = subscriptions::find(api, call)?;
     let Material { settings, secret, valid_until, is_new } = call.json::<Given>()?.check(api)?;
     check_fits(&subscription, &settings)?;
-    let now = api.clock.wall();
+    let now = api.env.clock.wall();
     let mut sealed = to_seal(api, now, settings, &secret);
     sealed.valid_until = valid_until;
     let (tenant, seq) = (call.tenant.clone(), subscription.seq);

@@ -98,7 +98,7 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 
 /// `GET /v1/event-types/{name}`
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let found = api.store.read(|tx| store::by_name(tx, &call.tenant, call.param(0)))?;
+    let found = api.env.store.read(|tx| store::by_name(tx, &call.tenant, call.param(0)))?;
     Ok(ok(&found.or_not_found("event type")?))
 }
 
@@ -148,7 +148,7 @@ fn is_search_path(path: &str) -> bool {
 /// `PUT /v1/event-types/{name}`
 fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let EventTypeForm { description, schema, example, on_invalid, search_paths } = call.json()?;
-    let (name, now) = (call.param(0).to_owned(), api.clock.wall());
+    let (name, now) = (call.param(0).to_owned(), api.env.clock.wall());
     let wrong = |why: String| Problem::unprocessable(format!("{why}."));
     check_name(&name)?;
     if Kind::ALL.iter().any(|kind| kind.as_str() == name) {

@@ -74,7 +74,7 @@ struct Ended {
 fn end(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Ended { made, reason } = call.json()?;
     check_reason(&reason)?;
-    let (of, now) = (deliveries::find(api, call)?, api.clock.now());
+    let (of, now) = (deliveries::find(api, call)?, api.env.clock.now());
     change(api, call, move |tx| {
         let shown =
             |call: &ExternalCall| value(CallAnswer { subscription: &of.subscription, call });

@@ -65,7 +65,7 @@ fn of_provider(api: &Api, call: &Call) -> Result<Response, Problem> {
 fn show(api: &Api, call: &Call, of: Subject) -> Result<Response, Problem> {
     let midnight = |text: &str| Timestamp::parse(&format!("{text}T00:00:00Z"));
     let day = call.query.word("day", midnight)?.map(|day| day.ms().div_euclid(DAY_MS));
-    let now = api.clock.wall();
+    let now = api.env.clock.wall();
     let today = now.ms().div_euclid(DAY_MS);
     let (first, last) =
         (day.unwrap_or_else(|| today.saturating_sub(DAYS - 1)), day.unwrap_or(today));

@@ -169,11 +169,11 @@ fn many(api: &Api, call: &Call, decision: Decision) -> Result<Audited<Value>, Pr
     let Selected { subscription, event_type, since, until } = filter;
     let filter = Filter { subscription, event_type, since, until };
     let tenant = &call.tenant;
-    let (found, all) = api.store.snapshot(|tx| {
+    let (found, all) = api.env.store.snapshot(|tx| {
         let found = in_doubt::in_doubt(tx, tenant, &filter, ROWS_A_REQUEST)?;
         Ok((found, in_doubt::count(tx, tenant, &filter)?))
     })?;
-    let now = api.clock.now();
+    let now = api.env.clock.now();
     change(api, call, move |tx| {
         let (mut count, mut more) = (all, false);
         if !dry_run {

@@ -104,7 +104,7 @@ fn kept(call: &Call, reason: Option<&str>, done: &str) -> String {
 
 /// `POST /v1/deliveries/{id}/park`
 fn park(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (given, now) = (Reason::read(call)?, api.clock.now());
+    let (given, now) = (Reason::read(call)?, api.env.clock.now());
     let reason = kept(call, given.as_deref(), "parked");
     let rule = "only a pending delivery in a lane can be parked";
     act(api, call, (rule, given), move |tx, of| settlement::park(tx, of.seq, &reason, now))
@@ -112,14 +112,14 @@ fn park(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 
 /// `POST /v1/deliveries/{id}/release`
 fn release(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (given, now) = (Reason::read(call)?, api.clock.now());
+    let (given, now) = (Reason::read(call)?, api.env.clock.now());
     let rule = "only a delivery that is parked or in doubt can be released";
     act(api, call, (rule, given), move |tx, of| settlement::release(tx, of.seq, now))
 }
 
 /// `POST /v1/deliveries/{id}/skip`
 fn skip(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (given, now) = (Reason::read(call)?, api.clock.now());
+    let (given, now) = (Reason::read(call)?, api.env.clock.now());
     let reason = kept(call, given.as_deref(), "skipped");
     let in_doubt = if given.is_some() { reason.clone() } else { in_doubt::reason(call) };
     let rule = "only a delivery that is pending, parked, dead or in doubt can be skipped";
@@ -131,7 +131,7 @@ fn skip(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 
 /// `POST /v1/deliveries/{id}/move-to-end`
 fn move_to_end(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (given, now) = (Reason::read(call)?, api.clock.now());
+    let (given, now) = (Reason::read(call)?, api.env.clock.now());
     let rule = "only a pending delivery in a lane can be moved";
     act(api, call, (rule, given), move |tx, of| settlement::move_to_end(tx, of.seq, now))
 }

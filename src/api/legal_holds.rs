@@ -112,11 +112,11 @@ fn check(terms: &Terms) -> Result<(), Problem> {
 
 /// Counts what a hold keeps in the database and in each month of the archive.
 fn cover(api: &Api, tenant: &str, terms: &Terms) -> Result<Cover, Problem> {
-    let end = api.clock.monotonic().saturating_add(MAX_COUNT_SPAN);
-    let is_over = || api.clock.monotonic() >= end;
-    let mut found = api.store.read(|tx| legal_holds::cover(tx, tenant, terms, &is_over))?;
+    let end = api.env.clock.monotonic().saturating_add(MAX_COUNT_SPAN);
+    let is_over = || api.env.clock.monotonic() >= end;
+    let mut found = api.env.store.read(|tx| legal_holds::cover(tx, tenant, terms, &is_over))?;
     for of_month in archived::each(api)? {
-        let more = of_month.store.read(|tx| legal_holds::cover(tx, tenant, terms, &is_over))?;
+        let more = of_month.env.store.read(|tx| legal_holds::cover(tx, tenant, terms, &is_over))?;
         found = found.and(more);
     }
     Ok(found)
@@ -146,7 +146,7 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     // month that is deleted is gone before what the hold keeps is counted.
     let _no_batch = api.flow.archiving.archive.write_alone();
     let covers = cover(api, &tenant, &terms)?;
-    let now = api.clock.wall();
+    let now = api.env.clock.wall();
     let hold_id = id::uuid7_of(now, &["legal_hold", &tenant, name.as_str()]);
     change(api, call, move |tx| {
         if tenants::by_name(tx, &tenant)?.is_none() {
@@ -168,7 +168,7 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 
 /// `DELETE /v1/legal-holds/{name}`
 fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (tenant, name, now) = (tenant_of(call), call.param(0).to_owned(), api.clock.wall());
+    let (tenant, name, now) = (tenant_of(call), call.param(0).to_owned(), api.env.clock.wall());
     change(api, call, move |tx| {
         let hold = legal_holds::by_name(tx, &tenant, &name)?.or_not_found("legal hold")?;
         legal_holds::delete(tx, &tenant, &name, now)?;

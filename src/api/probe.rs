@@ -151,7 +151,7 @@ fn test(api: &Api, mut call: Call, reply: Reply) {
         Err(problem) => return reply.send(api.acted(&call, Err(problem))),
     };
     let (own, tenant) = (api.clone(), call.tenant.clone());
-    let id = id::uuid7(api.clock.wall(), &*api.draw);
+    let id = id::uuid7(api.env.clock.wall(), &*api.env.draw);
     let mut claim = None;
     let reply = if how.is_background {
         claim = match claim_background(api, &call, &subscription, &id) {
@@ -167,7 +167,7 @@ fn test(api: &Api, mut call: Call, reply: Reply) {
         Some(reply)
     };
     let job = move |turn: Turn| {
-        let trace = Trace::new(own.clock.clone()).sending(how.sends);
+        let trace = Trace::new(own.env.clock.clone()).sending(how.sends);
         own.tests.begin(&id, &trace);
         let done = match turn {
             Turn::Now => run(&own, &call, &subscription, outgoing, &trace, claim),
@@ -246,7 +246,8 @@ fn prepared(api: &Api, call: &Call) -> Result<(Subscription, OutgoingRequest, Ho
         return Ok((subscription, ping, how));
     };
     let event = (call.tenant.as_str(), &*event_id);
-    let found = api.store.read(|tx| deliveries::outgoing_of_event(tx, subscription.seq, event))?;
+    let found =
+        api.env.store.read(|tx| deliveries::outgoing_of_event(tx, subscription.seq, event))?;
     let outgoing = found.or_not_found("event or webhook event")?;
     Ok((subscription, outgoing, how))
 }
@@ -308,7 +309,7 @@ fn run(
         advice,
         ended_holds: Vec::new(),
     };
-    let (seq, id, now) = (subscription.seq, subscription.new.id.clone(), api.clock.wall());
+    let (seq, id, now) = (subscription.seq, subscription.new.id.clone(), api.env.clock.wall());
     let effect = claim.as_ref().map(|claim| claim.effect.clone());
     let done = carry_out(api, call, effect, move |tx| {
         let has_ended = ok && settlement::end_auth_hold(tx, seq, now)?;
@@ -348,13 +349,13 @@ fn claim_background(
         subject,
         tenant: call.tenant.clone(),
         terms: json!({}),
-        asked_by: AskedBy::of(&call.event(api.clock.wall())),
+        asked_by: AskedBy::of(&call.event(api.env.clock.wall())),
         // The answer is kept now, so the end of the effect keeps none.
         key: None,
-        claimed_at: api.clock.now(),
+        claimed_at: api.env.clock.now(),
     };
     let begun = value(TestBegun { id: test_id.into() }).to_string();
-    let claimed = api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
+    let claimed = api.env.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
         if let Err(problem) = key.check(tx)? {
             return Ok(Err(problem));
         }

@@ -180,10 +180,10 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
     }
     check_secrets(&scheme, &secrets)?;
     let public_url_default = public_base(api);
-    let now = api.clock.wall();
+    let now = api.env.clock.wall();
     let default_tolerance = scheme.tolerance_default();
     let new = NewProvider {
-        id: id::uuid7(now, &*api.draw),
+        id: id::uuid7(now, &*api.env.draw),
         tenant: call.tenant.clone(),
         name: given.name,
         scheme,
@@ -250,8 +250,8 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     let ordering_key = ordering_key.map(read_key_place).transpose()?;
     let scheme_now = scheme.as_ref().map_or(&found.new.scheme, |settings| &settings.scheme);
     check_secrets(scheme_now, secret.as_slice())?;
-    let now = api.clock.wall();
-    let key = Arc::clone(&api.key);
+    let now = api.env.clock.wall();
+    let key = Arc::clone(&api.env.keyring);
     let sealed = secret.as_deref().map(|secret| to_seal(api, now, Settings::Signing {}, secret));
     let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
     change(api, call, move |tx| {
@@ -300,7 +300,7 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
 /// `DELETE /v1/providers/{name}`
 pub(super) fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
-    let now = api.clock.wall();
+    let now = api.env.clock.wall();
     let base = public_base(api);
     change(api, call, move |tx| {
         let before = providers::by_name(tx, &tenant, &name)?.or_not_found("provider")?;
@@ -312,7 +312,7 @@ pub(super) fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
 
 /// The provider that the path names.
 pub(super) fn find(api: &Api, call: &Call) -> Result<Provider, Problem> {
-    let found = api.store.read(|tx| providers::by_name(tx, &call.tenant, call.param(0)))?;
+    let found = api.env.store.read(|tx| providers::by_name(tx, &call.tenant, call.param(0)))?;
     found.or_not_found("provider")
 }
 
@@ -385,7 +385,7 @@ fn read_url(text: &str) -> Result<Option<PublicUrl>, Problem> {
 
 /// The public URL of the intake, if it is set.
 fn public_base(api: &Api) -> Option<String> {
-    let settings = api.settings.get();
+    let settings = api.env.settings.get();
     let public = settings.listen.public_url.as_deref();
     public.map(|public| public.trim_end_matches('/').to_owned())
 }

@@ -60,7 +60,7 @@ pub(super) fn note(api: &Api, asked: &Asked, response: &Response) {
         None => detail.to_owned(),
     };
     let cut = |text: &str, most| text.chars().take(most).collect::<String>();
-    let now = api.clock.wall();
+    let now = api.env.clock.wall();
     let name = if is_known { provider } else { name };
     let refused = RefusedWebhook {
         seq: 0,

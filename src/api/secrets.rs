@@ -106,7 +106,7 @@ struct SecretInForce {
 /// `GET /v1/providers/{name}/secrets`
 fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let seq = providers::find(api, call)?.seq;
-    let found = api.store.read(|tx| credentials::of_provider(tx, seq))?;
+    let found = api.env.store.read(|tx| credentials::of_provider(tx, seq))?;
     let shown = |kept: Credential| SecretInForce {
         id: kept.id.into(),
         version: kept.version.into(),
@@ -144,10 +144,10 @@ fn store(
     (owner, (kind, owner_id)): (Owner, (&'static str, String)),
 ) -> Result<Audited<Value>, Problem> {
     let SecretGiven { secret, dry_run } = given;
-    let known = api.store.read(|tx| in_force(tx, owner))?;
+    let known = api.env.store.read(|tx| in_force(tx, owner))?;
     let full = known.len() >= MAX_SECRETS && matches!(owner, Owner::Provider(_));
     let known = known.into_iter().find(|one| matches_stored(api, one, &secret)).map(|one| one.id);
-    let now = api.clock.wall();
+    let now = api.env.clock.wall();
     let sealed = to_seal(api, now, settings, &secret);
     let tenant = call.tenant.clone();
     change(api, call, move |tx| {
@@ -209,7 +209,7 @@ fn in_force(tx: &ReadTx<'_>, owner: Owner) -> crate::store::error::Result<Vec<Cr
 
 /// Whether a stored secret is this one. One that does not open is another one.
 fn matches_stored(api: &Api, kept: &Credential, secret: &str) -> bool {
-    let opened = api.key.open(&context(&kept.id), &kept.sealed);
+    let opened = api.env.keyring.open(&context(&kept.id), &kept.sealed);
     opened.is_ok_and(|opened| {
         bool::from(subtle::ConstantTimeEq::ct_eq(opened.expose(), secret.as_bytes()))
     })

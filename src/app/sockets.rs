@@ -6,7 +6,6 @@ use std::sync::Arc;
 use crate::api::context::Api;
 use crate::api::listeners::{EndpointRole, Endpoints};
 use crate::app::error::Error;
-use crate::base::faults::Faults;
 use crate::config::Listen;
 use crate::console::Console;
 use crate::http::proxies::Proxies;
@@ -85,9 +84,9 @@ fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
 pub(super) fn listen(
     sockets: Sockets,
     api: Api,
-    (limits, faults): (Limits, Faults),
+    limits: Limits,
 ) -> Result<(Vec<(EndpointRole, SocketAddr)>, Server), Error> {
-    let settings = api.settings.get();
+    let settings = api.env.settings.get();
     let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
     let limits = Limits {
         connections: count(settings.limits.connections),
@@ -95,8 +94,13 @@ pub(super) fn listen(
         ..limits
     };
     let proxies = Proxies::new(settings.listen.trusted_proxies.clone());
-    let (clock, draw) = (api.clock.clone(), Arc::clone(&api.draw));
-    let setup = Setup { limits, proxies, clock, draw, faults };
+    let setup = Setup {
+        limits,
+        proxies,
+        clock: api.env.clock.clone(),
+        draw: Arc::clone(&api.env.draw),
+        faults: api.env.faults.clone(),
+    };
     let addresses: Vec<_> = sockets.addresses().collect();
     let (roles, sockets) = sockets.into_parts();
     let address = settings.listen.api;

@@ -11,9 +11,9 @@
 pub mod audit;
 pub mod expiry;
 pub mod mover;
-pub mod parts;
 pub mod removal;
 pub mod tables;
+pub mod work;
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;

@@ -147,7 +147,7 @@ impl<'a> List<'a> {
     /// The rows with all their fields, from the first one on.
     fn csv(&self, view: &View<'_>) -> Result<Listed, PageError> {
         let (mut csv, mut found, mut after) = (Csv::default(), Value::Null, Some(String::new()));
-        let clock = &view.inner().api.clock;
+        let clock = &view.inner().api.env.clock;
         let end = clock.monotonic().saturating_add(MAX_CSV_SPAN);
         let has_room = |csv: &Csv| {
             csv.lines.len() < MAX_CSV_ROWS

@@ -30,12 +30,9 @@ pub struct Runner {
 impl Runner {
     /// Starts it.
     /// Fails when a thread cannot be started.
-    pub fn start(
-        (store, archive): (Store, Archive),
-        clock: Clock,
-        spawner: &Spawner,
-    ) -> Result<Self> {
-        let (stop, bell) = (Stop::new(), Bell::default());
+    pub fn start(store: Store, archive: Archive, clock: Clock, spawner: &Spawner) -> Result<Self> {
+        let stop = Stop::new();
+        let bell = Bell::default();
         let running = Running { store, archive, clock, stop: stop.clone(), paces: BTreeMap::new() };
         let rang = bell.clone();
         let thread = spawner.spawn("jobs", move || running.run(&rang))?;

@@ -9,7 +9,6 @@ use crate::base::clock::span;
 use crate::base::headers::{BOX, CUSTOM_DATA};
 use crate::config::Delivery;
 use crate::formats::{self, Formats, add_headers};
-use crate::keys::Keyring;
 use crate::model::delivery::{OutgoingRequest, Schedule, TIMEOUTS, is_custom_data};
 use crate::model::event::ALERT_TYPE;
 use crate::model::failure::{BREAKER_AFTER, Rules};
@@ -96,10 +95,8 @@ impl Destination {
 /// All of them, opened when they are first needed.
 #[derive(Debug)]
 pub struct Destinations {
-    store: Store,
-    key: Arc<Keyring>,
+    env: Env,
     uses: Arc<CredentialUses>,
-    settings: Live,
     open: Cache<SubscriptionSeq, Destination>,
     /// What outlives [`Destinations::forget`]: connections and tokens, until their credential is replaced.
     kept: Mutex<BTreeMap<SubscriptionSeq, KeptById>>,
@@ -107,11 +104,7 @@ pub struct Destinations {
 
 impl Destinations {
     /// None opened yet.
-    pub fn new(
-        store: Store,
-        (key, uses): (Arc<Keyring>, Arc<CredentialUses>),
-        settings: Live,
-    ) -> Self {
+    pub fn new(env: Env, uses: Arc<CredentialUses>) -> Self {
         let weigh = |_: &SubscriptionSeq, open: &Destination| {
             let template = open.subscription.new.template.as_ref();
             let texts = template.into_iter().flat_map(TemplateText::texts);
@@ -119,7 +112,7 @@ impl Destinations {
             bytes.saturating_mul(COMPILED_PER_BYTE).saturating_add(OPEN_BYTES)
         };
         let open = Cache::of_bytes(MAX_OPEN_BYTES, weigh);
-        Self { store, key, uses, settings, open, kept: Mutex::default() }
+        Self { env, uses, open, kept: Mutex::default() }
     }
 
     /// Forgets the destinations of changed subscriptions; called after a commit, and when the settings changed.
@@ -159,6 +152,7 @@ impl Destinations {
         chosen: Option<&str>,
     ) -> Result<Option<Destination>, String> {
         let (subscription, in_force) = self
+            .env
             .store
             .snapshot(|tx| {
                 Ok((
@@ -172,10 +166,10 @@ impl Destinations {
             return Ok(None);
         };
         let access = self.access(seq, &carried(&in_force, chosen), chosen.is_some())?;
-        let settings = self.settings.get();
+        let settings = self.env.settings.get();
         let Effective { rules, classes, timeout, .. } =
             effective(&subscription.new, &settings.delivery)?;
-        let formats = Formats::of(&subscription.new, self.settings.get().r#box.name.clone())?;
+        let formats = Formats::of(&subscription.new, self.env.settings.get().r#box.name.clone())?;
         let public =
             settings.listen.public_url.as_deref().filter(|_| rules.confirm_within.is_some());
         let confirm_base = public.map(|url| url.trim_end_matches('/').to_owned());
@@ -199,7 +193,7 @@ impl Destinations {
         let last_use = self.uses.track(carried.iter().map(|one| one.id.clone()).collect());
         let mut all_kept = self.kept.lock();
         let mut kept = all_kept.get(&seq).cloned().unwrap_or_default();
-        let access = Access::open(carried, &self.key, &mut kept, last_use)?;
+        let access = Access::open(carried, &self.env.keyring, &mut kept, last_use)?;
         match (is_trial, kept.is_empty()) {
             (true, _) => {}
             (false, true) => drop(all_kept.remove(&seq)),

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::base::budget::Budget;
 use crate::base::id;
 use crate::event_types::{EventTypes, Misfit, OnInvalid};
 use crate::model::event::{NewEvent, Status};
@@ -11,8 +10,8 @@ use crate::pipeline::counts::Counts;
 use crate::pipeline::prelude::*;
 use crate::pipeline::relay::SqlRows;
 use crate::pipeline::source_marks::SourceMarks;
+use crate::privacy::NotAdmitted;
 use crate::privacy::policy::Refused;
-use crate::privacy::{NotAdmitted, Privacy};
 use crate::store::idempotency_keys::{self, Idempotency, Seen};
 use crate::store::matching::Matches;
 use crate::store::outbox::{self, Inserted, UNUSABLE};
@@ -116,14 +115,10 @@ pub type Encode = fn(&[Published]) -> (u16, Vec<u8>);
 /// The publisher.
 #[derive(Clone)]
 pub struct Publish {
-    /// The database file.
-    pub store: Store,
-    /// Time.
-    pub clock: Clock,
+    /// The environment.
+    pub env: Env,
     /// Counters and histograms.
     pub counts: Arc<Counts>,
-    /// Applies the privacy policies.
-    pub privacy: Arc<Privacy>,
     /// The registered event types.
     pub event_types: Arc<EventTypes>,
     /// Routes rows that plain SQL inserted before.
@@ -132,8 +127,6 @@ pub struct Publish {
     pub source_marks: SourceMarks,
     /// Whether the tenant has a source of this name.
     pub is_source: IsSource,
-    /// What filters take their memory from.
-    pub budget: Budget,
 }
 
 impl Publish {
@@ -147,7 +140,7 @@ impl Publish {
         encode: Encode,
         done: impl FnOnce(Outcome) + Send + 'static,
     ) {
-        let clock = self.clock.clone();
+        let clock = self.env.clock.clone();
         let counts = Arc::clone(&self.counts);
         let (sql_rows, is_source) = (self.sql_rows.clone(), self.is_source);
         let prepared = match quarantine {
@@ -164,7 +157,7 @@ impl Publish {
         let is_guaranteed = events.iter().any(|event| event.order.guaranteed);
         self.source_marks.wait(Some(&tenant), || is_guaranteed || self.is_ordered(&tenant));
         let of = tenant.clone();
-        let examined = match self.sql_rows.examine_before(&self.store, is_guaranteed) {
+        let examined = match self.sql_rows.examine_before(&self.env.store, is_guaranteed) {
             Ok(examined) => examined,
             Err(error) => {
                 let outcome = Outcome::Failed(error);
@@ -174,8 +167,9 @@ impl Publish {
         };
         let candidates = examined.usable().chain(&events).map(outbox_routing::candidate);
         let candidates: Vec<_> = candidates.collect();
-        let matches = Matches::ahead(self.store.writer().routes(), &self.budget, &candidates);
-        self.store.writer().submit(
+        let matches =
+            Matches::ahead(self.env.store.writer().routes(), &self.env.budget, &candidates);
+        self.env.store.writer().submit(
             Queue::Accept,
             move |tx| {
                 tx.set_matches(matches.as_ref());
@@ -209,13 +203,13 @@ impl Publish {
 impl Publish {
     /// Whether a subscription of the tenant asks for order.
     fn is_ordered(&self, tenant: &str) -> bool {
-        self.store.read(|tx| subscriptions::has_order(tx, Some(tenant))).unwrap_or(false)
+        self.env.store.read(|tx| subscriptions::has_order(tx, Some(tenant))).unwrap_or(false)
     }
 
     /// Applies the policy on personal data to usable events, and finds those that do not fit their types.
     fn admitted(&self, events: &mut [NewEvent]) -> std::result::Result<Misfits, Outcome> {
         let misfits = self.misfits(events)?;
-        self.privacy.admit(events).map_err(|not| match not {
+        self.env.privacy.admit(events).map_err(|not| match not {
             NotAdmitted::Refused { event, why } => Outcome::Refused { event, why },
             NotAdmitted::Failed(error) => Outcome::Failed(error),
         })?;
@@ -230,7 +224,7 @@ impl Publish {
     ) -> std::result::Result<Misfits, Outcome> {
         let mut reasons = Misfits::new();
         for (n, event) in events.iter_mut().enumerate() {
-            let withheld = self.privacy.withhold(std::mem::take(event), why.to_owned());
+            let withheld = self.env.privacy.withhold(std::mem::take(event), why.to_owned());
             let (kept, why) = withheld.map_err(Outcome::Failed)?;
             *event = kept;
             reasons.insert(n, (UNUSABLE, why));
@@ -249,7 +243,8 @@ impl Publish {
                     return Err(Outcome::Misfit { event, why });
                 }
                 Some(Misfit { why, on_invalid: OnInvalid::Quarantine }) => {
-                    let why = self.privacy.sanitize(&new.tenant, &why).map_err(Outcome::Failed)?;
+                    let why =
+                        self.env.privacy.sanitize(&new.tenant, &why).map_err(Outcome::Failed)?;
                     misfits.insert(event, (MISFIT, why));
                 }
             }

@@ -13,14 +13,10 @@ pub mod parcel;
 
 use std::sync::Arc;
 
-use crate::base::clock::Clock;
-use crate::base::faults::Faults;
-use crate::config::Live;
 use crate::databases::database::Databases;
+use crate::env::Env;
 use crate::http::client::Sender;
-use crate::keys::Keyring;
 use crate::model::subscription::Target;
-use crate::store::Store;
 use crate::targets::command::Command;
 use crate::targets::database::Database;
 use crate::targets::email::Email;
@@ -48,25 +44,24 @@ impl std::fmt::Debug for Targets {
 
 impl Targets {
     /// All ways out, over this line.
-    pub fn new(
-        (store, clock): (Store, Clock),
-        key: Arc<Keyring>,
-        settings: Live,
-        sender: Arc<dyn Sender>,
-        faults: Faults,
-        databases: Databases,
-    ) -> Self {
+    pub fn new(env: &Env, sender: Arc<dyn Sender>, databases: Databases) -> Self {
+        let Env { store, clock, settings, keyring, faults, .. } = env;
         Self {
             database: Arc::new(Database::new(databases)),
-            folder: Arc::new(Folder::new(settings.clone(), clock.clone(), faults)),
+            folder: Arc::new(Folder::new(settings.clone(), clock.clone(), faults.clone())),
             kafka: Arc::new(Kafka::new(settings.clone(), clock.clone(), Arc::clone(&sender))),
             email: Arc::new(Email {
                 store: store.clone(),
                 clock: clock.clone(),
                 settings: settings.clone(),
             }),
-            command: Arc::new(Command { clock: clock.clone(), settings }),
-            http: Arc::new(Http { store, clock, key, sender }),
+            command: Arc::new(Command { clock: clock.clone(), settings: settings.clone() }),
+            http: Arc::new(Http {
+                store: store.clone(),
+                clock: clock.clone(),
+                key: Arc::clone(keyring),
+                sender,
+            }),
         }
     }
 

@@ -67,7 +67,7 @@ impl Expiry {
 
     /// Starts a round, if one is due.
     pub(super) fn start_round(&mut self, consume: &Consume) {
-        let now = consume.clock.now();
+        let now = consume.env.clock.now();
         if now < std::mem::replace(&mut self.latest, now) {
             self.are_ends_suspect = true;
             self.note(Timestamp::from_ms(i64::MIN));
@@ -86,8 +86,8 @@ impl Expiry {
         }
         round.with_writer = 1;
         self.round = Some(round);
-        let (clock, inbox) = (consume.clock.clone(), consume.inbox.clone());
-        consume.store.writer().submit(
+        let (clock, inbox) = (consume.env.clock.clone(), consume.inbox.clone());
+        consume.env.store.writer().submit(
             Queue::Upkeep,
             // One batch in a turn: what accepts events waits for this transaction.
             move |tx: &WriteTx<'_>| leases::clamp(tx, clock.now(), MAX_ROWS),
@@ -139,7 +139,7 @@ impl Expiry {
     fn submit_next(&mut self, consume: &Consume, mut round: Round) {
         loop {
             let Round { after, until, .. } = round;
-            let found = consume.store.read(|tx| leases::between(tx, after, until, MAX_ROWS));
+            let found = consume.env.store.read(|tx| leases::between(tx, after, until, MAX_ROWS));
             let found = found.unwrap_or_else(|error| {
                 tracing::error!(%error, "leases could not be read; this is tried again");
                 round.has_failed = true;
@@ -157,7 +157,7 @@ impl Expiry {
 
     /// Ends a round and sets the time of the next.
     fn end_round(&mut self, consume: &Consume, round: &Round) {
-        let now = consume.clock.now();
+        let now = consume.env.clock.now();
         if round.has_failed {
             self.are_ends_suspect |= round.is_correction;
             return self.note(now.plus(AGAIN));
@@ -168,7 +168,7 @@ impl Expiry {
         if round.is_correction {
             return self.note(Timestamp::from_ms(i64::MIN));
         }
-        match consume.store.read(|tx| leases::next_expiry(tx, round.until)) {
+        match consume.env.store.read(|tx| leases::next_expiry(tx, round.until)) {
             Ok(None) => {}
             Ok(Some(at)) => self.note(at),
             Err(error) => {
@@ -193,9 +193,9 @@ impl Expiry {
             return;
         }
         round.with_writer = round.with_writer.saturating_add(1);
-        let (ending, draw) = (found.clone(), Arc::clone(&consume.draw));
+        let (ending, draw) = (found.clone(), Arc::clone(&consume.env.draw));
         let (counts, inbox) = (Arc::clone(&consume.counts), consume.inbox.clone());
-        consume.store.writer().submit(
+        consume.env.store.writer().submit(
             // This queue refuses jobs while another program locks the file; then the round is tried again.
             Queue::Upkeep,
             move |tx: &WriteTx<'_>| {
@@ -216,7 +216,7 @@ impl Expiry {
     }
 
     fn consumer(&mut self, consume: &Consume, seq: SubscriptionSeq) -> Option<Consumer> {
-        match consume.store.read(|tx| subscriptions::by_seq(tx, seq)) {
+        match consume.env.store.read(|tx| subscriptions::by_seq(tx, seq)) {
             Ok(found) => {
                 self.unreadable.remove(&seq);
                 found.map(|subscription| consume.consumer(&subscription))
