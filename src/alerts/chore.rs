@@ -37,14 +37,16 @@ impl AlertChore {
     }
 
     fn tell(&self, channel: &Channel, all: &[Channel]) -> Result<()> {
-        let (at, mails_max) =
-            (self.env.clock.wall(), self.env.settings.get().alerts.emails_per_day_max);
+        let at = self.env.clock.wall();
+        let mails_max = self.env.settings.get().alerts.emails_per_day_max;
         // A read is cheap; the write transaction is only begun when there is something to tell.
         if self.env.store.snapshot(|tx| messages(tx, channel, all, mails_max, at))?.is_empty() {
             return Ok(());
         }
-        let (clock, all) = (self.env.clock.clone(), all.to_vec());
-        let (tenant, name) = (channel.tenant.clone(), channel.name.as_str().to_owned());
+        let clock = self.env.clock.clone();
+        let all = all.to_vec();
+        let tenant = channel.tenant.clone();
+        let name = channel.name.as_str().to_owned();
         self.env.store.writer().write(Queue::Upkeep, move |tx: &WriteTx<'_>| {
             // It may have been changed or deleted since it was read.
             let Some(channel) = store::find(tx, &tenant, &name)? else { return Ok(()) };

@@ -86,7 +86,8 @@ fn told_severity(due: &Due) -> Severity {
 
 /// The first line about an escalation: what has happened to what.
 fn headline(due: &Due, affected: Affected) -> String {
-    let (new, told) = (&due.escalation.new, due.told);
+    let new = &due.escalation.new;
+    let told = due.told;
     let subject = match new.subject.split_once(':') {
         Some((kind, name)) => format!("{kind} {name}"),
         None => format!("this {}", new.subject),

@@ -351,7 +351,8 @@ fn subscription(
 
 /// What seals a channel's URL. Only the writer may use it: a rotation of the master key must not miss what it seals.
 fn sealer(api: &Api) -> impl Fn(&str, &str) -> store::SealedUrl + Send + 'static {
-    let (key, draw) = (Arc::clone(&api.env.keyring), Arc::clone(&api.env.draw));
+    let key = Arc::clone(&api.env.keyring);
+    let draw = Arc::clone(&api.env.draw);
     move |channel_id, url| {
         let key = key.current();
         (key.seal(&store::context(channel_id), url.as_bytes(), &*draw), key.key_id())
@@ -386,7 +387,8 @@ fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let mut terms = found.terms;
     given.put(&mut terms);
     check(&terms, &call.tenant)?;
-    let (now, seal) = (api.env.clock.wall(), sealer(api));
+    let now = api.env.clock.wall();
+    let seal = sealer(api);
     act(api, call, move |tx, before| {
         let mut channel = before.clone();
         given.put(&mut channel.terms);
@@ -447,7 +449,8 @@ fn act(
     call: &Call,
     mut run: impl FnMut(&WriteTx<'_>, &Channel) -> Verdict + Send + 'static,
 ) -> Result<Audited<Value>, Problem> {
-    let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
+    let tenant = call.tenant.clone();
+    let name = call.param(0).to_owned();
     change(api, call, move |tx| {
         run(tx, &store::find(tx, &tenant, &name)?.or_not_found("alert channel")?)
     })

@@ -71,7 +71,8 @@ fn log(asked: &Asked, took: Duration, (refusals, now): (&Refusals, Duration), re
         Some((method, path)) => (method.as_str(), path.as_str()),
         None => ("-", "-"),
     };
-    let (status, cause) = (response.status, response.cause.as_deref());
+    let status = response.status;
+    let cause = response.cause.as_deref();
     let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
     // The macros need a constant level and message.
     if status == 500 {

@@ -175,7 +175,8 @@ pub(super) fn page<T: Archived>(
     key: Option<(Kind, &str)>,
     read: impl Fn(&ReadTx<'_>) -> StoreResult<Found<T>>,
 ) -> Result<Found<T>, Problem> {
-    let (end, below) = (lists::end(api), call.query.page()?.after);
+    let end = lists::end(api);
+    let below = call.query.page()?.after;
     let mut all = lists::read_until(api, call, end, &read)?;
     let mut months = names(&api.flow.archiving.archive)?;
     if let Some((kind, key)) = key {

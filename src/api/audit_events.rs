@@ -106,7 +106,8 @@ const AGGREGATE_ID: Param = Param::query::<SomeText>(
 
 /// `GET /v1/audit-events`, newest first.
 pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let (query, page) = (&call.query, call.query.page()?);
+    let query = &call.query;
+    let page = call.query.page()?;
     let mut filter = Filter {
         actor: query.text("actor"),
         action: query.text("action"),
@@ -116,7 +117,8 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         resources: None,
         done: query.span()?,
     };
-    let (kind, id) = (query.text("aggregate_type"), query.text("aggregate_id"));
+    let kind = query.text("aggregate_type");
+    let id = query.text("aggregate_id");
     if kind.is_some() && id.is_none() {
         return Err(Problem::unprocessable("aggregate_type needs aggregate_id."));
     }
@@ -141,7 +143,8 @@ fn is_type(name: &str) -> bool {
 
 /// The events of an aggregate and their deliveries, wherever they are, until there are enough; as JSON.
 fn resources_of(api: &Api, call: &Call, kind: Option<&str>, id: &str) -> Result<String, Problem> {
-    let (end, of) = (lists::end(api), &call.tenant);
+    let end = lists::end(api);
+    let of = &call.tenant;
     let read = |tx: &ReadTx<'_>| audit_events::resources_of(tx, of, kind, id);
     let mut found = lists::read_until(api, call, end, read)?;
     for of_month in archived::each(api)? {
@@ -230,7 +233,8 @@ struct Verification {
 fn verify(api: &Api, call: &Call) -> Result<Response, Problem> {
     let report = lists::read(api, call, |tx| audit_events::verify_newest(tx, MAX_VERIFIED))?;
     let Report { rows, start, end, breaks } = report;
-    let (ok_so_far, from_seq) = (breaks.is_empty(), start.seq.saturating_add(1));
+    let ok_so_far = breaks.is_empty();
+    let from_seq = start.seq.saturating_add(1);
     let breaks = breaks.iter().take(MAX_BREAKS).map(ToString::to_string).collect();
     Ok(ok(&Verification { ok: ok_so_far, rows, from_seq, to_seq: end.seq, breaks }))
 }

@@ -106,7 +106,8 @@ fn list(api: &Api, _call: &Call) -> Result<Response, Problem> {
 impl BackupAnswer {
     fn of(BackupFile { path, manifest }: BackupFile) -> Self {
         let Manifest { created_at, reason, version, facts, bytes, .. } = manifest;
-        let (path, master_key_id) = (path.display().to_string(), facts.master_key_id);
+        let path = path.display().to_string();
+        let master_key_id = facts.master_key_id;
         Self { path, created_at, reason: reason.into(), bytes, version, master_key_id }
     }
 }
@@ -200,8 +201,10 @@ fn run(api: &Api, call: &Call, running: Running) -> Result<Audited<Value>, Probl
         }
     };
     let seconds = api.env.clock.monotonic().saturating_sub(start).as_secs_f64();
-    let (path, file) = (path.display().to_string(), manifest.file);
-    let (created_at, bytes) = (manifest.created_at, manifest.bytes);
+    let path = path.display().to_string();
+    let file = manifest.file;
+    let created_at = manifest.created_at;
+    let bytes = manifest.bytes;
     let made = MadeBackup { path, created_at, bytes, seconds };
     claimed::finish(api, call, &claim, move |_tx| Ok(Change::made("backup", &file, &made)))
 }

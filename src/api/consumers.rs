@@ -109,7 +109,8 @@ fn next(api: &Api, call: Call, reply: Reply) {
         Err(problem) => return reply.send(problem.into()),
     };
     let show = move |answer| shown(answer, exact).unwrap_or_else(Into::into);
-    let (subscription, show) = (subscription.seq, Box::new(show));
+    let subscription = subscription.seq;
+    let show = Box::new(show);
     let payer = Payer::tenant(&call.tenant);
     api.flow.consume.next(LeaseRequest { subscription, payer, most, wait, reply, show });
 }

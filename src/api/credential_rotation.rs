@@ -160,7 +160,8 @@ fn submit(api: &Api, call: Call, reply: Reply, wanted: Result<(String, Rotation)
         Ok(claimed) => claimed,
         Err(problem) => return reply.send(api.acted(&call, Err(problem))),
     };
-    let (own, tenant) = (api.clone(), call.tenant.clone());
+    let own = api.clone();
+    let tenant = call.tenant.clone();
     let job = move |turn| {
         let done = match turn {
             Turn::Now => run(&own, &call, &old, wanted),
@@ -369,7 +370,8 @@ fn reveal(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     }
     let secret = api.env.keyring.open(&context(&next.id), &next.sealed);
     let secret = secret.map_err(|error| Problem::internal(error.to_string()))?;
-    let (id, now) = (next.id.clone(), api.env.clock.wall());
+    let id = next.id.clone();
+    let now = api.env.clock.wall();
     change(api, call, move |tx| {
         rotations::seen(tx, &id, now)?;
         let next = shown(&next);

@@ -197,7 +197,8 @@ fn certificate(api: &Api, pem: String) -> Result<Material, Problem> {
         return Err(unusable(format!("it has more than {MAX_SECRET_BYTES} bytes")));
     }
     let identity = Identity::read(&pem).map_err(unusable)?;
-    let (valid_until, fingerprint) = (identity.valid_until, identity.fingerprint);
+    let valid_until = identity.valid_until;
+    let fingerprint = identity.fingerprint;
     if valid_until <= api.env.clock.wall() {
         return Err(unusable(format!("the certificate expired at {valid_until}")));
     }
@@ -351,7 +352,8 @@ fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let now = api.env.clock.wall();
     let mut sealed = to_seal(api, now, settings, &secret);
     sealed.valid_until = valid_until;
-    let (tenant, seq) = (call.tenant.clone(), subscription.seq);
+    let tenant = call.tenant.clone();
+    let seq = subscription.seq;
     change(api, call, move |tx| {
         let owner = Owner::Subscription(seq);
         let mut new = sealed.of(&tenant, owner, now);
@@ -407,7 +409,8 @@ fn check_fits(subscription: &Subscription, settings: &Settings) -> Result<(), Pr
 
 /// `POST /v1/credentials/{id}/revoke`
 fn revoke(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
+    let tenant = call.tenant.clone();
+    let id = call.param(0).to_owned();
     change(api, call, move |tx| {
         let before = credentials::by_id(tx, &tenant, &id)?.or_not_found("credential")?;
         if before.state == State::Revoked {

@@ -211,7 +211,8 @@ pub(super) fn waiting(api: &Api, tx: &ReadTx<'_>, of: &Delivery) -> StoreResult<
 
 /// `GET /v1/deliveries/{id}/attempts`
 pub(super) fn list_attempts(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let (seq, page) = (number(call)?, call.query.page()?);
+    let seq = number(call)?;
+    let page = call.query.page()?;
     let after = page.after.and_then(|after| u32::try_from(after).ok()).unwrap_or(0);
     let found = archived::find_with(api, By::Number(seq.0), |tx| {
         let Some(found) = delivery_lists::by_seq(tx, &call.tenant, seq)? else { return Ok(None) };
@@ -225,10 +226,12 @@ pub(super) fn list_attempts(api: &Api, call: &Call) -> Result<Response, Problem>
 /// `POST /v1/deliveries/{id}/retry`: due now if it waits, reopened if it was given up. A dead letter does not overtake
 /// those of its lane that a job is about to replay.
 pub(super) fn retry(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (now, of) = (api.env.clock.now(), find(api, call)?);
+    let now = api.env.clock.now();
+    let of = find(api, call)?;
     let RetryRequest { rendered_anew } = call.optional_json()?;
     if let (State::DeadLetter, Some(lane)) = (of.state, of.lane) {
-        let (tenant, place) = (&call.tenant, (of.order_at, of.seq));
+        let tenant = &call.tenant;
+        let place = (of.order_at, of.seq);
         let job = api.env.store.read(|tx| tables::replays_before(tx, tenant, lane, place))?;
         if let Some(job) = job {
             return Err(Problem::conflict(format!(
@@ -266,7 +269,8 @@ pub(super) fn act(
     mut run: impl FnMut(&WriteTx<'_>, &Delivery) -> StoreResult<()> + Send + 'static,
 ) -> Result<Audited<Value>, Problem> {
     let found = find(api, call)?;
-    let (tenant, seq) = (call.tenant.clone(), found.seq);
+    let tenant = call.tenant.clone();
+    let seq = found.seq;
     change(api, call, move |tx| {
         let before = delivery_lists::by_seq(tx, &tenant, seq)?.or_not_found("delivery")?;
         match tx.in_savepoint(|| run(tx, &before))? {

@@ -58,9 +58,11 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 
 /// `POST /v1/escalations/{id}/acknowledge`
 fn acknowledge(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
+    let tenant = call.tenant.clone();
+    let id = call.param(0).to_owned();
     let by = if call.who.display.is_empty() { &call.who.id } else { &call.who.display };
-    let (by, now) = (by.clone(), api.env.clock.wall());
+    let by = by.clone();
+    let now = api.env.clock.wall();
     change(api, call, move |tx| {
         let before = escalations::by_id(tx, &tenant, &id)?.or_not_found("escalation")?;
         if let Some(at) = before.acknowledged_at {

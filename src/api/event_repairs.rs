@@ -292,9 +292,12 @@ pub(super) fn fix(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let most = u64::from(api.env.settings.get().limits.payload_bytes);
     let sealed = admit(api, call, &mut changes, most)?;
     let event_types = Arc::clone(&api.flow.publish.event_types);
-    let (tenant, id, clock) =
-        (call.tenant.clone(), call.param(0).to_owned(), api.env.clock.clone());
-    let (of, payload, dry_run) = (id.clone(), changes.payload.clone(), changes.dry_run);
+    let tenant = call.tenant.clone();
+    let id = call.param(0).to_owned();
+    let clock = api.env.clock.clone();
+    let of = id.clone();
+    let payload = changes.payload.clone();
+    let dry_run = changes.dry_run;
     let found = move |tx: &ReadTx<'_>| {
         let seq = quarantined(tx, &tenant, &id)?;
         repaired(tx, seq, most, &changes, &event_types)
@@ -305,7 +308,8 @@ pub(super) fn fix(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     }
     change(api, call, move |tx| {
         let (mut row, mut event, before) = found(tx)?;
-        let (seq, is_replaced) = (row.seq, payload.is_some());
+        let seq = row.seq;
+        let is_replaced = payload.is_some();
         if is_replaced {
             event.sealed = sealed.clone();
         }
@@ -335,8 +339,9 @@ pub(super) fn discard(api: &Api, call: &Call) -> Result<Audited<Value>, Problem>
     let Discard { reason } = call.json()?;
     check_reason(&reason)?;
     let reason = format!("discarded by {}: {}", call.who.display, &*reason);
-    let (tenant, id, clock) =
-        (call.tenant.clone(), call.param(0).to_owned(), api.env.clock.clone());
+    let tenant = call.tenant.clone();
+    let id = call.param(0).to_owned();
+    let clock = api.env.clock.clone();
     change(api, call, move |tx| {
         let seq = quarantined(tx, &tenant, &id)?;
         let before = shown(tx, seq)?;

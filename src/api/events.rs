@@ -214,7 +214,8 @@ pub(super) fn publish(api: &Api, call: Call, reply: Reply) {
         Err(problem) => reply.send(problem.into()),
         Ok(new) => {
             // The memory is reserved until the answer, because the events wait for the writer.
-            let (share, idempotency) = (call.share, call.key);
+            let share = call.share;
+            let idempotency = call.key;
             let count = new.events.len();
             let done = move |outcome| {
                 reply.send(response(outcome, count));

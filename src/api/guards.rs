@@ -60,7 +60,8 @@ pub(super) fn claim(api: &Api, call: Call, reply: Reply) {
         Ok(claim) => claim,
         Err(problem) => return reply.send(problem.into()),
     };
-    let (tenant, now) = (call.tenant, api.env.clock.wall());
+    let tenant = call.tenant;
+    let now = api.env.clock.wall();
     api.env.store.writer().submit(
         Queue::Accept,
         move |tx: &WriteTx<'_>| {

@@ -105,8 +105,10 @@ pub(super) struct ChangeKey {
 impl ChangeKey {
     /// The key of a call, if it has one.
     pub(super) fn new(api: &Api, call: &Call) -> Option<Self> {
-        let (keyring, draw) = (Arc::clone(&api.env.keyring), Arc::clone(&api.env.draw));
-        let (tenant, now) = (call.tenant.clone(), api.env.clock.now());
+        let keyring = Arc::clone(&api.env.keyring);
+        let draw = Arc::clone(&api.env.draw);
+        let tenant = call.tenant.clone();
+        let now = api.env.clock.now();
         call.key.clone().map(|of| Self { tenant, of, now, keyring, draw })
     }
 

@@ -175,7 +175,8 @@ fn many(api: &Api, call: &Call, decision: Decision) -> Result<Audited<Value>, Pr
     })?;
     let now = api.env.clock.now();
     change(api, call, move |tx| {
-        let (mut count, mut more) = (all, false);
+        let mut count = all;
+        let mut more = false;
         if !dry_run {
             count = decide(tx, &found, &decision, now)?;
             more = u64::try_from(found.len()).is_ok_and(|found| found < all);

@@ -204,7 +204,8 @@ fn resume(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 
 /// `POST /v1/jobs/{id}/cancel`
 fn cancel(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (now, from) = (api.env.clock.now(), &[State::Running, State::Paused]);
+    let now = api.env.clock.now();
+    let from = &[State::Running, State::Paused];
     act(api, call, from, move |tx, seq| tables::end(tx, seq, State::Cancelled, None, now))
 }
 
@@ -215,7 +216,8 @@ fn act(
     from: &'static [State],
     run: impl Fn(&WriteTx<'_>, i64) -> StoreResult<()> + Send + 'static,
 ) -> Result<Audited<Value>, Problem> {
-    let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
+    let tenant = call.tenant.clone();
+    let id = call.param(0).to_owned();
     let changed = change(api, call, move |tx| {
         let before = tables::by_id(tx, &tenant, &id)?.or_not_found("job")?;
         if !from.contains(&before.state) {
@@ -295,7 +297,8 @@ fn recover(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     while first.items.is_empty() && !first.is_last && api.env.clock.monotonic() < end {
         first = api.env.store.snapshot(|tx| tables::next_batch(tx, &new, &first.cursor))?;
     }
-    let (wall, now) = (api.env.clock.wall(), api.env.clock.now());
+    let wall = api.env.clock.wall();
+    let now = api.env.clock.now();
     let made = change(api, call, move |tx| {
         let before = subscriptions::by_seq(tx, found.seq)?.or_not_found("subscription")?;
         settlement::resume(tx, &before, wall)?;
@@ -370,7 +373,8 @@ impl JobRequest {
             return Err(Problem::unprocessable(detail));
         }
         new.cursor = api.env.store.read(|tx| tables::start(tx, kind, &new.filter))?;
-        let (clock, own) = (api.env.clock.clone(), api.env.clock.clone());
+        let clock = api.env.clock.clone();
+        let own = api.env.clock.clone();
         let end = clock.monotonic().saturating_add(MAX_COUNT_SPAN);
         let gives_up = move || own.monotonic() >= end.saturating_add(MAX_COUNT_SPAN);
         let count =

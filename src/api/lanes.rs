@@ -104,7 +104,8 @@ fn kept(call: &Call, reason: Option<&str>, done: &str) -> String {
 
 /// `POST /v1/deliveries/{id}/park`
 fn park(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (given, now) = (Reason::read(call)?, api.env.clock.now());
+    let given = Reason::read(call)?;
+    let now = api.env.clock.now();
     let reason = kept(call, given.as_deref(), "parked");
     let rule = "only a pending delivery in a lane can be parked";
     act(api, call, (rule, given), move |tx, of| settlement::park(tx, of.seq, &reason, now))
@@ -112,14 +113,16 @@ fn park(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 
 /// `POST /v1/deliveries/{id}/release`
 fn release(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (given, now) = (Reason::read(call)?, api.env.clock.now());
+    let given = Reason::read(call)?;
+    let now = api.env.clock.now();
     let rule = "only a delivery that is parked or in doubt can be released";
     act(api, call, (rule, given), move |tx, of| settlement::release(tx, of.seq, now))
 }
 
 /// `POST /v1/deliveries/{id}/skip`
 fn skip(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (given, now) = (Reason::read(call)?, api.env.clock.now());
+    let given = Reason::read(call)?;
+    let now = api.env.clock.now();
     let reason = kept(call, given.as_deref(), "skipped");
     let in_doubt = if given.is_some() { reason.clone() } else { in_doubt::reason(call) };
     let rule = "only a delivery that is pending, parked, dead or in doubt can be skipped";
@@ -131,7 +134,8 @@ fn skip(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 
 /// `POST /v1/deliveries/{id}/move-to-end`
 fn move_to_end(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (given, now) = (Reason::read(call)?, api.env.clock.now());
+    let given = Reason::read(call)?;
+    let now = api.env.clock.now();
     let rule = "only a pending delivery in a lane can be moved";
     act(api, call, (rule, given), move |tx, of| settlement::move_to_end(tx, of.seq, now))
 }
@@ -145,7 +149,9 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let start = query.word("after", Start::parse)?.unwrap_or(Start { is_blocked: true, after: -1 });
     let page = lists::read(api, call, |tx| {
         // A page also ends when it has counted many deliveries.
-        let (mut items, mut counted, mut start) = (Vec::new(), 0_u32, Some(start));
+        let mut items = Vec::new();
+        let mut counted = 0_u32;
+        let mut start = Some(start);
         while let Some(Start { is_blocked, after }) = start {
             let of = (call.tenant.as_str(), subscription.as_deref());
             let rest = (after, limit.saturating_sub(items.len()));

@@ -128,7 +128,8 @@ fn tenant_of(call: &Call) -> String {
 
 /// `GET /v1/legal-holds`
 fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let (page, tenant) = (call.query.page()?, tenant_of(call));
+    let page = call.query.page()?;
+    let tenant = tenant_of(call);
     let after = page.after.unwrap_or(0);
     let rows = lists::read(api, call, |tx| legal_holds::page(tx, &tenant, after, page.limit))?;
     Ok(page_found(&Found::of(rows, page.limit, |hold| hold.seq), identity))
@@ -138,7 +139,8 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let given: LegalHoldCreation = call.json()?;
     let LegalHoldCreation { name, tenant, aggregate_type, aggregate_id, since, until, .. } = given;
-    let (reason, event_type) = (given.reason.0, bare(given.event_type));
+    let reason = given.reason.0;
+    let event_type = bare(given.event_type);
     let terms = Terms { reason, event_type, aggregate_type, aggregate_id, since, until };
     check(&terms)?;
     let tenant = tenant.map_or_else(|| DEFAULT_TENANT.to_owned(), |name| name.as_str().to_owned());
@@ -168,7 +170,9 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 
 /// `DELETE /v1/legal-holds/{name}`
 fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (tenant, name, now) = (tenant_of(call), call.param(0).to_owned(), api.env.clock.wall());
+    let tenant = tenant_of(call);
+    let name = call.param(0).to_owned();
+    let now = api.env.clock.wall();
     change(api, call, move |tx| {
         let hold = legal_holds::by_name(tx, &tenant, &name)?.or_not_found("legal hold")?;
         legal_holds::delete(tx, &tenant, &name, now)?;

@@ -131,7 +131,8 @@ impl Api {
             self.auth.log_ins().failed(head.client, whose, self.env.clock.monotonic());
             return Err(refused(Problem::log_in_failed("The name or the password is wrong.")));
         };
-        let (user, hash) = (found.user.clone(), found.password_hash.clone());
+        let user = found.user.clone();
+        let hash = found.password_hash.clone();
         // The password may have been changed while it was checked.
         let begun = self.begin(head, "password", move |tx, _now| {
             let now_found = users::by_name(tx, &user.tenant, &user.name)?;
@@ -171,7 +172,8 @@ impl Api {
         }
         let read = |hash: &[u8]| self.env.store.look_up(|tx| sessions::by_hash(tx, hash));
         let found = self.auth.log_ins().session(self.hasher.hash(secret), read)?;
-        let (now, idle) = (self.env.clock.wall(), self.env.settings.get().console.idle_timeout);
+        let now = self.env.clock.wall();
+        let idle = self.env.settings.get().console.idle_timeout;
         let Some(known) = found.filter(|known| !known.is_over(now, idle)) else { return Ok(None) };
         let seq = known.stored.seq;
         if is_use && known.is_to_be_noted(now) {
@@ -191,12 +193,14 @@ impl Api {
 
     /// Ends a session.
     pub fn log_out(&self, head: &Head, session: &Session) -> Result<(), Problem> {
-        let (now, seq) = (self.env.clock.wall(), session.seq);
+        let now = self.env.clock.wall();
+        let seq = session.seq;
         let Person { id, tenant, .. } = &session.person;
         let event = NewAuditEvent::local(now, tenant, session.person.actor(tenant), "user.logout");
         let changes = Changes::none().and("session", session.id.as_str());
         let mut event = event.of("user", id, changes);
-        let (name, client) = (&session.person.name, head.client);
+        let name = &session.person.name;
+        let client = head.client;
         tracing::info!(actor = name, tenant, action = "user.logout", %client, "a person logs out");
         event.origin = origin(head);
         Ok(self.env.store.writer().write(Queue::Accept, move |tx| {
@@ -271,7 +275,8 @@ impl Api {
     /// Notes that an admin of the box looks at the data of a tenant; a cookie of the console says so from then on.
     /// Fails with 403 when the person is none or the tenant is suspended, 404 when there is no such tenant.
     pub fn show_tenant(&self, head: &Head, session: &Session, tenant: &str) -> Result<(), Problem> {
-        let (person, now) = (&session.person, self.env.clock.wall());
+        let person = &session.person;
+        let now = self.env.clock.wall();
         let action = "session.show_tenant";
         self.allow(person, &person.tenant, Right::Box).inspect_err(|problem| {
             let by = Some(Box::new((person.tenant.clone(), person.actor(&person.tenant))));
@@ -364,7 +369,8 @@ impl Api {
         let now = self.env.clock.wall();
         let event = NewAuditEvent::local(now, DEFAULT_TENANT, Actor::anonymous(), "user.login");
         let resource_id = name.map(shortened);
-        let (actor, client) = (resource_id.as_deref().unwrap_or("unknown"), head.client);
+        let actor = resource_id.as_deref().unwrap_or("unknown");
+        let client = head.client;
         // Further ones of the same client or name are only counted.
         if problem.status() != 429 {
             let problem = problem.kind();

@@ -150,7 +150,8 @@ fn test(api: &Api, mut call: Call, reply: Reply) {
         Ok(prepared) => prepared,
         Err(problem) => return reply.send(api.acted(&call, Err(problem))),
     };
-    let (own, tenant) = (api.clone(), call.tenant.clone());
+    let own = api.clone();
+    let tenant = call.tenant.clone();
     let id = id::uuid7(api.env.clock.wall(), &*api.env.draw);
     let mut claim = None;
     let reply = if how.is_background {
@@ -273,7 +274,8 @@ fn run(
         Some(claim) => Some(claim),
         None => claim_test(api, call, subscription)?,
     };
-    let (event_id, event_type) = (outgoing.event_id.clone(), outgoing.event_type.clone());
+    let event_id = outgoing.event_id.clone();
+    let event_type = outgoing.event_type.clone();
     let webhook_id = outgoing.webhook_id.clone();
     let report = match api.flow.tests.run(outgoing, trace) {
         Ok(report) => report,
@@ -309,7 +311,9 @@ fn run(
         advice,
         ended_holds: Vec::new(),
     };
-    let (seq, id, now) = (subscription.seq, subscription.new.id.clone(), api.env.clock.wall());
+    let seq = subscription.seq;
+    let id = subscription.new.id.clone();
+    let now = api.env.clock.wall();
     let effect = claim.as_ref().map(|claim| claim.effect.clone());
     let done = carry_out(api, call, effect, move |tx| {
         let has_ended = ok && settlement::end_auth_hold(tx, seq, now)?;

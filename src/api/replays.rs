@@ -130,8 +130,10 @@ fn replay(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     if replay.is_new() {
         return replay_as_new(api, call, &replay);
     }
-    let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
-    let (job, now) = (job_of_one(api, call, bare(replay.subscription)), api.env.clock.now());
+    let tenant = call.tenant.clone();
+    let id = call.param(0).to_owned();
+    let job = job_of_one(api, call, bare(replay.subscription));
+    let now = api.env.clock.now();
     archived::change_event(api, call, archive::Kind::Event, move |tx| {
         let before = outbox_lists::by_id(tx, &tenant, &id)?.or_not_found("event")?;
         if before.status == Status::Quarantined {
@@ -152,8 +154,10 @@ fn replay_webhook(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
                       instead (POST /v1/events).";
         return Err(Problem::unprocessable(detail));
     }
-    let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
-    let (job, now) = (job_of_one(api, call, bare(replay.subscription)), api.env.clock.now());
+    let tenant = call.tenant.clone();
+    let id = call.param(0).to_owned();
+    let job = job_of_one(api, call, bare(replay.subscription));
+    let now = api.env.clock.now();
     archived::change_event(api, call, archive::Kind::WebhookEvent, move |tx| {
         let before = webhook_events::by_id(tx, &tenant, &id)?.or_not_found("webhook event")?;
         not_expunged(before.expunged_at)?;
@@ -230,7 +234,8 @@ fn replay_as_new(api: &Api, call: &Call, replay: &Replay) -> Result<Audited<Valu
     }
     let new = new_event(api, replay, found)?;
     let name = replay.subscription.as_deref().map(str::to_owned);
-    let (of, now) = (call.param(0).to_owned(), api.env.clock.now());
+    let of = call.param(0).to_owned();
+    let now = api.env.clock.now();
     let sha256 = id::sha256_hex(&new.payload);
     change(api, call, move |tx| {
         let mut new = new.clone();
@@ -298,7 +303,9 @@ fn edit_and_resend(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     if dry_run {
         return Ok(Audited::dry_run(value(of)));
     }
-    let (tenant, seq, now) = (call.tenant.clone(), of.seq, api.env.clock.now());
+    let tenant = call.tenant.clone();
+    let seq = of.seq;
+    let now = api.env.clock.now();
     let sha256 = id::sha256_hex(&new.payload);
     change(api, call, move |tx| {
         let shown = |seq| delivery_lists::by_seq(tx, &tenant, seq);
@@ -362,7 +369,9 @@ fn new_event(api: &Api, replay: &Replay, found: Event) -> Result<NewEvent, Probl
 
 /// `POST /v1/events/{id}/cancel`
 fn cancel(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (tenant, id, now) = (call.tenant.clone(), call.param(0).to_owned(), api.env.clock.now());
+    let tenant = call.tenant.clone();
+    let id = call.param(0).to_owned();
+    let now = api.env.clock.now();
     let reason = format!("cancelled by {}", call.who.display);
     change(api, call, move |tx| {
         let before = outbox_lists::by_id(tx, &tenant, &id)?.or_not_found("event")?;

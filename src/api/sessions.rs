@@ -92,7 +92,8 @@ fn end_if(
     tenant: String,
     may: impl Fn(&StoredSession) -> bool + Send + 'static,
 ) -> Result<Audited<Value>, Problem> {
-    let (id, now) = (call.param(0).to_owned(), api.env.clock.wall());
+    let id = call.param(0).to_owned();
+    let now = api.env.clock.wall();
     change(api, call, move |tx| {
         let found = sessions::by_id(tx, &tenant, &id)?.filter(|session| may(session));
         let session = found.or_not_found("session")?;

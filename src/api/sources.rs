@@ -248,7 +248,8 @@ fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 }
 
 fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
+    let tenant = call.tenant.clone();
+    let name = call.param(0).to_owned();
     let now = api.env.clock.wall();
     change(api, call, move |tx| {
         let before = tables::by_name(tx, &tenant, &name)?.or_not_found("source")?;
@@ -371,8 +372,10 @@ fn alter(
     compared: Option<Folders>,
     mut with: impl FnMut(&mut Source) + Send + 'static,
 ) -> Result<Audited<Value>, Problem> {
-    let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
-    let (now, statuses) = (api.env.clock.wall(), api.flow.sources.clone());
+    let tenant = call.tenant.clone();
+    let name = call.param(0).to_owned();
+    let now = api.env.clock.wall();
+    let statuses = api.flow.sources.clone();
     change(api, call, move |tx| {
         let before = tables::by_name(tx, &tenant, &name)?.or_not_found("source")?;
         if !no_new_folder(tx, compared.as_ref())? {
@@ -499,7 +502,8 @@ fn silence(ms: u64) -> Result<Option<Duration>, Problem> {
     }
     let span = Duration::from_millis(ms);
     if !(SILENCE_LEAST..=MAX_SILENCE).contains(&span) {
-        let (least, most) = (millis(SILENCE_LEAST), millis(MAX_SILENCE));
+        let least = millis(SILENCE_LEAST);
+        let most = millis(MAX_SILENCE);
         let detail = format!("silent_after_ms must be 0 (never), or {least} to {most}.");
         return Err(Problem::unprocessable(detail));
     }

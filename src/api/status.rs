@@ -166,7 +166,8 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
             pii_stated,
         }
     });
-    let (version, now) = (env!("CARGO_PKG_VERSION"), api.env.clock.wall());
+    let version = env!("CARGO_PKG_VERSION");
+    let now = api.env.clock.wall();
     Ok(ok(&Stats { version, now, counts, box_wide }))
 }
 

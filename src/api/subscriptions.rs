@@ -360,7 +360,8 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     let template = alteration.template.take().map(|found| found.map(|Object(text)| text));
     // Checked here, so that it is refused before it waits for the writer; applied there, to what stands
     // there then.
-    let (kind, url) = (alteration.target.as_deref(), alteration.url.as_deref());
+    let kind = alteration.target.as_deref();
+    let url = alteration.url.as_deref();
     let target = terms::changed_target(api, &call.tenant, &wanted.target, kind, url)?;
     let apply = move |new: &mut NewSubscription| {
         let given = &alteration;
@@ -385,7 +386,8 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     }
     let now = api.env.clock.wall();
     let is_blocking = wanted.order.head_of_line == HeadOfLine::Block;
-    let (was, wanted) = (Arc::clone(&found.new), Arc::new(wanted));
+    let was = Arc::clone(&found.new);
+    let wanted = Arc::new(wanted);
     let prepared = vec![PreparedTerms::of(&was), PreparedTerms::of(&wanted)];
     let changed = act(api, call, prepared, move |tx, before| {
         let mut row = before.clone();
@@ -447,7 +449,8 @@ fn check_group(tx: &WriteTx<'_>, new: &NewSubscription) -> Verdict<()> {
     };
     let routes = subscriptions::routes(tx)?.of(&new.tenant);
     let Some(found) = routes.iter().find(is_mixed) else { return Ok(()) };
-    let (name, kind) = (found.new.name.as_str(), found.new.target.kind());
+    let name = found.new.name.as_str();
+    let kind = found.new.target.kind();
     let detail = format!(
         "The order cannot be used: {name} of this group has the target {kind:?}. The subscriptions of a group have \
          the same kind of target."
@@ -488,20 +491,23 @@ fn act(
     prepared: Vec<PreparedTerms>,
     mut run: impl FnMut(&WriteTx<'_>, &Subscription) -> Verdict<()> + Send + 'static,
 ) -> Result<Audited<Value>, Problem> {
-    let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
+    let tenant = call.tenant.clone();
+    let name = call.param(0).to_owned();
     change(api, call, move |tx| {
         let missing = || Problem::not_found("subscription");
         let before = subscriptions::find(tx, &tenant, &name)?.ok_or_else(missing)?;
         run(tx, &before)?;
         let after = subscriptions::by_seq(tx, before.seq)?.ok_or_else(missing)?;
-        let (was, is) = (shown(&before, &prepared), shown(&after, &prepared));
+        let was = shown(&before, &prepared);
+        let is = shown(&after, &prepared);
         Ok(Change::changed("subscription", &before.new.id, &was, &is))
     })
 }
 
 /// `DELETE /v1/subscriptions/{id}`: refused while deliveries are open or dead.
 pub(super) fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
+    let tenant = call.tenant.clone();
+    let name = call.param(0).to_owned();
     let now = api.env.clock.wall();
     let prepared = [PreparedTerms::of(&latest(api, call)?.new)];
     change(api, call, move |tx| {
@@ -533,7 +539,8 @@ fn of_channel(subscription: &Subscription) -> Problem {
 
 /// `GET /v1/subscriptions/{id}/past-holds`
 fn list_past_holds(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let (page, of) = (call.query.page()?, find(api, call)?);
+    let page = call.query.page()?;
+    let of = find(api, call)?;
     let below = page.after.unwrap_or(i64::MAX);
     let site = subscriptions::site(&of);
     let found = api.env.store.read(|tx| past_holds::page(tx, of.seq, site, below, page.limit))?;

@@ -130,7 +130,8 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 /// `DELETE /v1/tokens/{id}`: refuses the last token that can administer the box.
 pub(super) fn revoke(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
-    let (id, now) = (call.param(0).to_owned(), api.env.clock.wall());
+    let id = call.param(0).to_owned();
+    let now = api.env.clock.wall();
     change(api, call, move |tx| {
         let before = tokens::by_id(tx, &tenant, &id)?.or_not_found("token")?;
         if before.revoked_at.is_some() {

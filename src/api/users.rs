@@ -177,7 +177,8 @@ fn change_own_password(api: &Api, call: &Call) -> Result<Audited<Value>, Problem
     }
     let PasswordChange { current, new } = call.json()?;
     let log_ins = api.auth.log_ins();
-    let (client, now) = (call.request.head.client, api.env.clock.monotonic());
+    let client = call.request.head.client;
+    let now = api.env.clock.monotonic();
     let whose = Some((call.tenant.as_str(), name));
     log_ins.check(client, whose, now)?;
     let found =
@@ -207,7 +208,8 @@ fn alter(
     tenant: String,
     run: impl Fn(&mut Found) -> Result<(), Problem> + Send + 'static,
 ) -> Result<Audited<Value>, Problem> {
-    let (name, now) = (call.param(0).to_owned(), api.env.clock.wall());
+    let name = call.param(0).to_owned();
+    let now = api.env.clock.wall();
     change(api, call, move |tx| {
         let before = users::by_name(tx, &tenant, &name)?.or_not_found("user")?;
         let mut after = before.clone();
@@ -224,7 +226,8 @@ fn alter(
 /// `DELETE /v1/users/{name}`
 fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
-    let (name, now) = (call.param(0).to_owned(), api.env.clock.wall());
+    let name = call.param(0).to_owned();
+    let now = api.env.clock.wall();
     change(api, call, move |tx| {
         let Found { user, .. } = users::by_name(tx, &tenant, &name)?.or_not_found("user")?;
         users::delete(tx, user.seq, now)?;
@@ -237,7 +240,8 @@ fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 fn link(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
     let secret = Zeroizing::new(token::secret(LINK_PREFIX, &*api.env.draw));
-    let (name, hash) = (call.param(0).to_owned(), api.hasher.hash(&secret));
+    let name = call.param(0).to_owned();
+    let hash = api.hasher.hash(&secret);
     let expires_at = api.env.clock.wall().plus(LINK_LIFETIME);
     let url = format!("{}/console/enter?link={}", address(api, call), secret.as_str());
     change(api, call, move |tx| {

@@ -22,11 +22,14 @@ impl Sockets {
     /// `api` or `console` serves only that; any other serves all but a console with its own address.
     pub(super) fn open(listen: &Listen, passed: Vec<Passed>) -> Result<Self, Error> {
         let named = |name: &str| passed.iter().any(|passed| passed.name == name);
-        let (intake, api, console) = (named("intake"), named("api"), named("console"));
+        let intake = named("intake");
+        let api = named("api");
+        let console = named("console");
         let is_own = |name: &str| matches!(name, "intake" | "api" | "console");
         let shared = passed.iter().any(|passed| !is_own(&passed.name));
         let own = |address: Option<SocketAddr>| address.filter(|address| *address != listen.api);
-        let (own_intake, own_console) = (own(listen.intake), own(listen.console));
+        let own_intake = own(listen.intake);
+        let own_console = own(listen.console);
         let everything =
             EndpointRole { console: !console && own_console.is_none(), ..EndpointRole::EVERYTHING };
         let served_by_api = EndpointRole { intake: !intake && own_intake.is_none(), ..everything };

@@ -133,7 +133,8 @@ impl AuditMover {
         self.work.planned_fault()?;
         let path = self.archive.path(&month);
         let mut file = MonthFile::open(&path)?;
-        let (reader, now) = (self.work.env.store.own_reader()?, self.work.env.clock.wall());
+        let reader = self.work.env.store.own_reader()?;
+        let now = self.work.env.clock.wall();
         let (there, kept) = file.take_in_audit(&reader.tx(), &seqs, ends, now)?;
         drop(reader);
         file.empty_log()?;

@@ -121,7 +121,8 @@ fn tell(store: &Store, class: Option<Class>, month: &Month, now: Timestamp) -> R
 
 /// Forgets the keys of months before `month` that have no file any more.
 fn forget_keys(store: &Store, month: &Month, files: &[Month]) -> Result<()> {
-    let (mut after, of) = (Vec::new(), month.to_string());
+    let mut after = Vec::new();
+    let of = month.to_string();
     let files: Vec<String> = files.iter().map(Month::to_string).collect();
     while let Some((last, old)) =
         store.read(|tx| seen_keys::old(tx, &after, MAX_KEYS, (&of, &files)))?

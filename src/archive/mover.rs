@@ -369,12 +369,14 @@ impl Moving {
 
     fn move_batch(&mut self, batch: &Batch) -> Result<()> {
         let store = &self.work.env.store;
-        let (writer, noted) = (store.writer().clone(), batch.clone());
+        let writer = store.writer().clone();
+        let noted = batch.clone();
         if !writer.write(Queue::Upkeep, move |tx| moves::note_out(tx, &noted))? {
             return self.take_back();
         }
         self.work.planned_fault()?;
-        let (reader, now) = (store.own_reader()?, self.work.env.clock.wall());
+        let reader = store.own_reader()?;
+        let now = self.work.env.clock.wall();
         let archive = self.archiving.archive.clone();
         let alone = archive.write_alone();
         let (copied, kept) = self.open(&batch.month)?.take_in(&reader.tx(), batch, now)?;

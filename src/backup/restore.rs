@@ -81,7 +81,8 @@ pub fn run(plan: &Plan) -> Result<Done> {
     if there && !plan.force {
         return Err(Error::DatabaseThere(database.clone()));
     }
-    let (data, backups) = (directory_of(database), directory_of(from));
+    let data = directory_of(database);
+    let backups = directory_of(from);
     let log = with_ending(from, "-wal");
     let of = |file: &Path| user::in_directory(backups, || fs::metadata(file));
     if of(&log).is_ok_and(|log| log.len() > 0) {
@@ -134,7 +135,9 @@ pub fn month(plan: &Plan, month: &Month) -> Result<Option<Vec<PathBuf>>> {
     let Plan { from, database, now, .. } = plan;
     finish(database, &Faults::none())?;
     fs::metadata(database).map_err(file_error(database))?;
-    let (data, backups, stamp) = (directory_of(database), directory_of(from), stamp(*now));
+    let data = directory_of(database);
+    let backups = directory_of(from);
+    let stamp = stamp(*now);
     let mut copies = Manifest::read_of(from)?.months.unwrap_or_default();
     copies.retain(|copy| copy.of == Beside::Archive && copy.month == *month);
     let copy = copies.first().ok_or_else(|| Error::NoMonth(from.clone(), month.to_string()))?;
@@ -281,7 +284,8 @@ fn put(path: &Path, ready: &Path, stamp: &str, faults: &Faults) -> Result<()> {
     // The log is moved too: SQLite would apply a log left there to the restored database.
     for ending in ["", "-wal"] {
         step(faults)?;
-        let (from, to) = (with_ending(path, ending), with_ending(&aside, ending));
+        let from = with_ending(path, ending);
+        let to = with_ending(&aside, ending);
         if from.exists() && !to.exists() {
             fs::rename(&from, &to).map_err(file_error(&from))?;
         }

@@ -102,7 +102,8 @@ impl Running {
             return Ok(pace.next_at.saturating_sub(now));
         }
         let Some(batch) = self.next(job)? else { return Ok(EVERY) };
-        let (job_then, clock) = (job.clone(), self.clock.clone());
+        let job_then = job.clone();
+        let clock = self.clock.clone();
         let run = move |tx: &WriteTx<'_>| tables::advance(tx, &job_then, &batch, None, clock.now());
         let progress: Option<Progress> = self.store.writer().write(Queue::Upkeep, run)?;
         if let (Some(rate), Some(progress)) = (job.new.rate, progress) {
@@ -135,7 +136,9 @@ impl Running {
             return EVERY;
         }
         tracing::error!(%error, job = job.new.id, "a job has failed");
-        let (seq, why, now) = (job.seq, error.to_string(), self.clock.now());
+        let seq = job.seq;
+        let why = error.to_string();
+        let now = self.clock.now();
         let run = move |tx: &WriteTx<'_>| tables::end(tx, seq, State::Failed, Some(&why), now);
         if let Err(error) = self.store.writer().write(Queue::Upkeep, run) {
             tracing::error!(%error, job = job.new.id, "the failure of a job could not be stored");

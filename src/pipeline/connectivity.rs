@@ -101,7 +101,8 @@ impl Line {
     /// Notes the outcome of a network attempt that began at `started` (monotonic). Returns whether it failed because
     /// the line was down; `None` if only the probe can tell: see [`Line::doubt`].
     pub fn note(&self, started: Duration, outcome: &Outcome) -> Option<bool> {
-        let (now, is_down) = (self.env.clock.monotonic(), self.is_down.load(Ordering::Relaxed));
+        let now = self.env.clock.monotonic();
+        let is_down = self.is_down.load(Ordering::Relaxed);
         match outcome {
             // Nothing was sent, or not by HTTP.
             Outcome::Blocked { .. }
@@ -152,7 +153,8 @@ impl Line {
 
     /// Judges what is in doubt, and looks at the line once a second, until a stop is asked for.
     pub fn run(&self, taken: &Doubts, stop: &Stop) {
-        let (mut probed, mut doubts) = (None, Vec::<Doubt>::new());
+        let mut probed = None;
+        let mut doubts = Vec::<Doubt>::new();
         while !stop.asked() {
             let done = match doubts.iter().map(|doubt| doubt.started).max() {
                 Some(newest) => self.judge(doubts, newest, &mut probed),
@@ -257,7 +259,8 @@ fn ms(span: Duration) -> i64 {
 }
 
 fn go_offline(tx: &WriteTx<'_>, clock: &Clock) -> Result<()> {
-    let (since, at) = (clock.now(), clock.wall());
+    let since = clock.now();
+    let at = clock.wall();
     let detail = "no host could be reached, and the probe of the line failed";
     let hold = Hold {
         reason: HoldReason::Offline,

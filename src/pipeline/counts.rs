@@ -138,7 +138,8 @@ impl Counts {
     fn count(&self, settlement: &Settlement, is_ours: bool) {
         let of = (settlement.subscription, settlement.delivery);
         self.recent.attempted(of, &settlement.attempt, is_ours);
-        let (attempt, class) = (&settlement.attempt, settlement.attempt.class);
+        let attempt = &settlement.attempt;
+        let class = settlement.attempt.class;
         let took_ms = is_ours.then_some(attempt.latency_ms);
         let subject = Subject::Subscription(settlement.subscription);
         self.history.note(subject, attempt.finished_at, !class.is_success(), took_ms);

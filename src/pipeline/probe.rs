@@ -94,7 +94,8 @@ impl SubscriptionTests {
         let jobs = FairQueue::new(Fair::new(count, THREADS_TIMES), waiting);
         let (jobs, (bell, rung)) = (Arc::new(Mutex::new(jobs)), bounded(waiting));
         for n in 0..count {
-            let (jobs, rung) = (Arc::clone(&jobs), rung.clone());
+            let jobs = Arc::clone(&jobs);
+            let rung = rung.clone();
             drop(spawner.spawn(&format!("{name}-{n}"), move || work(&jobs, &rung))?);
         }
         Ok(Self { deliver, jobs, bell })
@@ -168,7 +169,8 @@ impl SubscriptionTests {
     /// learnt of the target, and `done` is dropped.
     pub fn probe(&self, of: &Subscription, done: Probed) {
         let Deliver { clock, destinations, line, .. } = &self.deliver;
-        let (probe, target) = (&of.new.policy.probe, &of.new.target);
+        let probe = &of.new.policy.probe;
+        let target = &of.new.target;
         let (Some(probe), Target::Http(url)) = (probe, target) else { return };
         let ready = probe.request(url).and_then(|own| Ok((own, destinations.of(of.seq)?)));
         let (own, destination) = match ready {

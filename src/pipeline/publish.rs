@@ -142,7 +142,8 @@ impl Publish {
     ) {
         let clock = self.env.clock.clone();
         let counts = Arc::clone(&self.counts);
-        let (sql_rows, is_source) = (self.sql_rows.clone(), self.is_source);
+        let sql_rows = self.sql_rows.clone();
+        let is_source = self.is_source;
         let prepared = match quarantine {
             Some(why) => self.withheld(&mut events, &why),
             None => self.admitted(&mut events),

@@ -160,8 +160,10 @@ impl Receive {
         incoming: &Incoming<'_>,
         done: impl FnOnce(Received, Option<Acknowledgement>) + Send + 'static,
     ) {
-        let (counts, tenant) = (Arc::clone(&self.counts), opened.provider.new.tenant.clone());
-        let (provider, at) = (opened.provider.seq, self.env.clock.wall());
+        let counts = Arc::clone(&self.counts);
+        let tenant = opened.provider.new.tenant.clone();
+        let provider = opened.provider.seq;
+        let at = self.env.clock.wall();
         let done = move |received: Received, answer| {
             received.count(&tenant, provider, at, &counts);
             done(received, answer);
@@ -359,7 +361,8 @@ impl Receive {
         incoming: &Incoming<'_>,
     ) -> core::result::Result<usize, Received> {
         let wall = self.env.clock.for_signatures();
-        let (provider, secrets) = (&opened.provider.new, &opened.secrets);
+        let provider = &opened.provider.new;
+        let secrets = &opened.secrets;
         let scheme = &provider.scheme;
         let is_asymmetric = scheme.is_asymmetric(secrets);
         let is_suspect = || self.env.clock.sure_now().is_none();
@@ -404,7 +407,8 @@ impl Receive {
         arrival: Arrival,
         done: impl FnOnce(Received, Option<Acknowledgement>) + Send + 'static,
     ) {
-        let (now, wall) = (self.env.clock.now(), self.env.clock.wall());
+        let now = self.env.clock.now();
+        let wall = self.env.clock.wall();
         let Arrival { events, batch_id, once, shares, answer } = arrival;
         let news = events.iter().map(|arrival| &arrival.event);
         let candidates = news.map(|new| Candidate {
@@ -551,7 +555,8 @@ fn stored(mut inserted: Vec<Inserted>, batch_id: Option<String>) -> Received {
         let one = inserted.pop().ok_or(Error::Changed("the webhook event"));
         return one.map_or_else(Received::Failed, Received::Stored);
     };
-    let (mut new, mut repeated) = (0_u64, 0_u64);
+    let mut new = 0_u64;
+    let mut repeated = 0_u64;
     for one in &inserted {
         let count = if one.already_processed { &mut repeated } else { &mut new };
         *count = count.saturating_add(1);

@@ -244,7 +244,8 @@ impl Recent {
         let subscriptions = kept.subscriptions.iter().flat_map(|(seq, of)| {
             new(&of.hour).into_iter().map(|(minute, counts)| (minute, *seq, counts))
         });
-        let (arrivals, subscriptions) = (arrivals.collect(), subscriptions.collect());
+        let arrivals = arrivals.collect();
+        let subscriptions = subscriptions.collect();
         Some(Unstored { until, arrivals, subscriptions })
     }
 

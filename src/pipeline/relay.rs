@@ -53,11 +53,14 @@ pub struct Relay {
 impl Relay {
     /// Looks until a stop is asked for. The first look finds what was inserted while the service was down.
     pub fn run(&self, stop: &Stop) {
-        let (watch, log) = (Watch::new(), self.log());
-        let (mut commits, mut pause) = (Commits::default(), EVERY);
+        let watch = Watch::new();
+        let log = self.log();
+        let mut commits = Commits::default();
+        let mut pause = EVERY;
         while !stop.asked() {
             // The counts are read first: the next look finds what is committed after that.
-            let (now, counted) = (self.env.store.writer().done().now(), self.counted());
+            let now = self.env.store.writer().done().now();
+            let counted = self.counted();
             if commits.needs_look(counted, now) {
                 let looked = self.look(stop);
                 commits = Commits { seen: counted.filter(|_| looked), ours_since: None };
@@ -165,7 +168,8 @@ impl Relay {
     }
 
     fn set_aside(&self, seq: i64, error: &Error) -> Result<()> {
-        let (rows, why) = (self.sql_rows.clone(), error.to_string());
+        let rows = self.sql_rows.clone();
+        let why = error.to_string();
         let writer = self.env.store.writer();
         let set_aside =
             writer.write(Queue::Accept, move |tx: &WriteTx<'_>| rows.set_aside(tx, seq, &why));

@@ -119,7 +119,8 @@ impl Suspects {
         if !self.is_on || (bytes < MIN_BYTES && !self.is_careful()) {
             return None;
         }
-        let (name, boot) = (item.to_owned(), self.boot);
+        let name = item.to_owned();
+        let boot = self.boot;
         let first = if bytes < MIN_BYTES { NOT_ALONE } else { 0 };
         let ends = self.ends.get(item).copied().unwrap_or(first);
         let run = move |tx: &WriteTx<'_>| meta::set_in_hand(tx, &name, boot, ends);

@@ -69,7 +69,8 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 /// What came in and went out.
 fn work(api: &Api, page: &mut Page) {
     let counts = &api.flow.receive.counts;
-    let (version, sqlite) = (env!("CARGO_PKG_VERSION"), crate::store::sqlite_version());
+    let version = env!("CARGO_PKG_VERSION");
+    let sqlite = crate::store::sqlite_version();
     page.each(
         "oncebox_build_info",
         [(format!("version=\"{version}\",sqlite=\"{sqlite}\""), 1_u64)],

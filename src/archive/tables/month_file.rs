@@ -101,7 +101,8 @@ impl MonthFile {
         batch: &Batch,
         now: Timestamp,
     ) -> Result<(Summary, Summary)> {
-        let (mut sum, seqs) = (Sum::new(), batch.json());
+        let mut sum = Sum::new();
+        let seqs = batch.json();
         self.change(|to| {
             // A move that was cut short may have left them.
             delete(to, batch)?;

@@ -91,7 +91,8 @@ pub(super) fn put(
         _ => "?",
     };
     let marks: Vec<&str> = columns.iter().map(mark).collect();
-    let (names, marks) = (columns.join(", "), marks.join(", "));
+    let names = columns.join(", ");
+    let marks = marks.join(", ");
     let sql = format!("{insert} INTO {table} ({names}) VALUES ({marks})");
     let values: rusqlite::Result<Vec<_>> =
         (0..columns.len()).map(|n| row.get_ref(n).map(ToSqlOutput::Borrowed)).collect();

@@ -109,7 +109,8 @@ impl Count {
 
 /// Counts the events that finished by then.
 pub fn count(tx: &ReadTx<'_>, kind: Kind, before: &Before) -> Result<Count> {
-    let (mut walk, mut all) = (walk(tx, kind, before)?, Count::default());
+    let mut walk = walk(tx, kind, before)?;
+    let mut all = Count::default();
     while let Some(batch) = next(tx, kind, &mut walk, before)? {
         let events = u64::try_from(batch.seqs.len()).unwrap_or(0);
         all = all.and(Count { events, bytes: batch.bytes });

@@ -138,7 +138,8 @@ pub(super) fn next(tx: &ReadTx<'_>, job: &NewJob, cursor: &Cursor, limit: u32) -
     let (own, own_end) = search.events((cursor.after, cursor.end), rows)?;
     let webhook_place = (cursor.webhook_after, cursor.webhook_end);
     let (webhook, webhook_end) = search.webhook_events(webhook_place, rows)?;
-    let (mut own, mut webhook) = (own.into_iter().peekable(), webhook.into_iter().peekable());
+    let mut own = own.into_iter().peekable();
+    let mut webhook = webhook.into_iter().peekable();
     while u32::try_from(batch.items.len()).is_ok_and(|have| have < limit) {
         let is_own = match (own.peek(), webhook.peek()) {
             (None, _) if own_end < cursor.end => {
@@ -192,7 +193,8 @@ pub(super) fn finished(
         cursor.webhook_after = to;
         (found, to >= cursor.webhook_end)
     } else {
-        let (place, more) = ((cursor.after, cursor.end), params![aggregate_type, aggregate_id]);
+        let place = (cursor.after, cursor.end);
+        let more = params![aggregate_type, aggregate_id];
         let (found, to) = search.next((AFTER, FINISHED), place, limit, more)?;
         cursor.after = to;
         (found, to >= cursor.end)
@@ -333,12 +335,14 @@ fn with_stored<T>(
 ) -> Result<Option<T>> {
     let done = match origin {
         Origin::Outbox(seq) => outbox_lists::by_seq(tx, seq)?.map(|Event { new, .. }| {
-            let (routed, not_before) = (outbox_routing::routed(&new), new.not_before);
+            let routed = outbox_routing::routed(&new);
+            let not_before = new.not_before;
             let order_at = new.occurred_at.unwrap_or(new.received_at);
             run(StoredEvent { routed, content_type: &new.content_type, order_at, not_before })
         }),
         Origin::WebhookEvent(seq) => webhook_events::by_seq(tx, seq)?.map(|found| {
-            let (routed, order_at) = (webhook_events::routed(&found.new), found.new.received_at);
+            let routed = webhook_events::routed(&found.new);
+            let order_at = found.new.received_at;
             let content_type = &found.new.content_type;
             run(StoredEvent { routed, content_type, order_at, not_before: None })
         }),

@@ -201,7 +201,8 @@ pub fn matched(
     sample: usize,
     is_over: impl Fn() -> bool,
 ) -> Result<(Matched, Batch)> {
-    let (mut count, mut first) = (0_u64, Batch::default());
+    let mut count = 0_u64;
+    let mut first = Batch::default();
     let mut cursor = job.cursor.clone();
     loop {
         let batch = if job.kind.is_of_dead_letters() {
@@ -286,7 +287,8 @@ pub fn carry_out(
     if !job.kind.is_of_dead_letters() {
         actions.sort_by_key(|(place, ..)| *place);
     }
-    let (mut progress, mut reached) = (Progress::default(), Vec::new());
+    let mut progress = Progress::default();
+    let mut reached = Vec::new();
     let mut is_done = vec![false; batch.items.len()];
     for (_, n, action) in actions {
         match tx.in_savepoint(|| carry_out_one(tx, job, action, now))? {

@@ -76,9 +76,11 @@ impl Expiry {
             return;
         }
         self.next = None;
-        let (after, until) = ((Timestamp::from_ms(i64::MIN), DeliverySeq(i64::MIN)), now);
+        let after = (Timestamp::from_ms(i64::MIN), DeliverySeq(i64::MIN));
+        let until = now;
         let is_correction = std::mem::take(&mut self.are_ends_suspect);
-        let (has_stuck, has_failed) = (false, false);
+        let has_stuck = false;
+        let has_failed = false;
         let mut round =
             Round { after, until, is_correction, with_writer: 0, has_stuck, has_failed };
         if !is_correction {
@@ -86,14 +88,16 @@ impl Expiry {
         }
         round.with_writer = 1;
         self.round = Some(round);
-        let (clock, inbox) = (consume.env.clock.clone(), consume.inbox.clone());
+        let clock = consume.env.clock.clone();
+        let inbox = consume.inbox.clone();
         consume.env.store.writer().submit(
             Queue::Upkeep,
             // One batch in a turn: what accepts events waits for this transaction.
             move |tx: &WriteTx<'_>| leases::clamp(tx, clock.now(), MAX_ROWS),
             move |corrected| {
                 let has_more = corrected.as_ref().is_ok_and(|count| *count > 0);
-                let (found, outcome) = (Vec::new(), corrected.map(drop));
+                let found = Vec::new();
+                let outcome = corrected.map(drop);
                 let ended = Expired { found, has_more, outcome };
                 inbox.leave(|messages| messages.expired.push(ended));
             },
@@ -193,8 +197,10 @@ impl Expiry {
             return;
         }
         round.with_writer = round.with_writer.saturating_add(1);
-        let (ending, draw) = (found.clone(), Arc::clone(&consume.env.draw));
-        let (counts, inbox) = (Arc::clone(&consume.counts), consume.inbox.clone());
+        let ending = found.clone();
+        let draw = Arc::clone(&consume.env.draw);
+        let counts = Arc::clone(&consume.counts);
+        let inbox = consume.inbox.clone();
         consume.env.store.writer().submit(
             // This queue refuses jobs while another program locks the file; then the round is tried again.
             Queue::Upkeep,

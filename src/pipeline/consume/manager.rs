@@ -244,7 +244,8 @@ impl LeaseManager {
                 return Answer::Unusable(reason);
             }
         };
-        let (mut items, mut unopened) = (Vec::with_capacity(leased.len()), Vec::new());
+        let mut items = Vec::with_capacity(leased.len());
+        let mut unopened = Vec::new();
         for leased in leased {
             match self.item(&destination, (lease, until), *leased) {
                 Ok(Given::Item(item)) => items.push(*item),

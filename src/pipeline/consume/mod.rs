@@ -251,7 +251,8 @@ impl Consume {
         done: impl FnOnce(Result<Vec<ReportResult>>) + Send + 'static,
     ) {
         let consumer = self.consumer(subscription);
-        let (draw, counts) = (Arc::clone(&self.env.draw), Arc::clone(&self.counts));
+        let draw = Arc::clone(&self.env.draw);
+        let counts = Arc::clone(&self.counts);
         self.env.store.writer().submit(
             queue,
             move |tx| {
@@ -281,7 +282,8 @@ impl Consume {
         span: Duration,
         done: impl FnOnce(Result<Vec<ReportResult>>) + Send + 'static,
     ) {
-        let (now, inbox) = (self.env.clock.now(), self.inbox.clone());
+        let now = self.env.clock.now();
+        let inbox = self.inbox.clone();
         let until = now.plus(span);
         self.env.store.writer().submit(
             Queue::Accept,

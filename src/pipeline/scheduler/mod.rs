@@ -201,11 +201,13 @@ impl Dispatcher {
         if self.env.faults.hit(Step::ReadDue) {
             return Err(Error::Busy);
         }
-        let (now, tx) = (self.env.clock.now(), self.reader.tx());
+        let now = self.env.clock.now();
+        let tx = self.reader.tx();
         let due = |limit, after| deliveries::due(&tx, subscription, (now, limit), taken, after);
         let (mut rows, end) = due(limit, None)?;
         let wanted = limit.saturating_sub(u32::try_from(rows.len()).unwrap_or(limit));
-        let (mut more, mut again) = (wanted == 0, None);
+        let mut more = wanted == 0;
+        let mut again = None;
         if let Some(end) = end.filter(|_| wanted > 0) {
             let monotonic = self.env.clock.monotonic();
             let crowded = self.crowded.entry(subscription).or_default();

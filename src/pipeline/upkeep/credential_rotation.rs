@@ -144,7 +144,8 @@ impl CredentialRotation {
 
     fn submit(&self, (tenant, id): Named, run: fn(&Self, &str, &str) -> Result<()>) {
         let Some(busy) = self.occupy(&id) else { return };
-        let (own, whose) = (self.clone(), tenant.clone());
+        let own = self.clone();
+        let whose = tenant.clone();
         let job = move |turn| {
             let _busy = busy;
             if turn == Turn::Now
@@ -329,7 +330,8 @@ impl CredentialRotation {
         material: &Material,
         (now, overlap): (Timestamp, Duration),
     ) -> Result<Credential> {
-        let (id, key) = (id::uuid7(now, &*self.env.draw), self.env.keyring.current());
+        let id = id::uuid7(now, &*self.env.draw);
+        let key = self.env.keyring.current();
         let is_provider = matches!(old.owner, Owner::Provider(_));
         let until = now.plus(overlap);
         // What logs on is verified by whoever brings it; upkeep goes on where that one ends.
@@ -474,7 +476,8 @@ pub fn material(old: &Credential, secret: &str) -> std::result::Result<Material,
         }
     };
     if settings.kind() != old.kind() {
-        let (new, old) = (settings.kind().as_str(), old.kind().as_str());
+        let new = settings.kind().as_str();
+        let old = old.kind().as_str();
         return Err(format!("it is of the kind {new}, and the credential of the kind {old}"));
     }
     let secret = Zeroizing::new(secret.to_owned());

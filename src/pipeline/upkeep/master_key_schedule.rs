@@ -61,11 +61,13 @@ impl MasterKeySchedule {
         let wait = if is_given { RETRY_AFTER_GIVEN } else { RETRY_AFTER };
         self.again_at = self.env.clock.monotonic() + wait;
         tracing::error!(%error, "the master key could not be rotated; it is tried again");
-        let (now, detail) =
-            (self.env.clock.wall(), format!("the master key was not rotated: {error}"));
+        let now = self.env.clock.wall();
+        let detail = format!("the master key was not rotated: {error}");
         self.env.store.writer().write(Queue::Upkeep, move |tx| {
-            let (tenant, class) = (DEFAULT_TENANT.to_owned(), Class::CredentialRotation);
-            let (id, detail) = (id::uuid7_of(now, &[class.as_str(), SUBJECT]), detail.clone());
+            let tenant = DEFAULT_TENANT.to_owned();
+            let class = Class::CredentialRotation;
+            let id = id::uuid7_of(now, &[class.as_str(), SUBJECT]);
+            let detail = detail.clone();
             let new = NewEscalation { id, tenant, class, subject: SUBJECT.to_owned(), detail };
             escalations::raise(tx, &new, now).map(drop)
         })

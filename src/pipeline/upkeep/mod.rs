@@ -189,13 +189,15 @@ impl Upkeep {
     }
 
     fn store_counts(&self, is_end: bool) -> Result<()> {
-        let (recent, history) = (&self.deliver.counts.recent, &self.deliver.counts.history);
+        let recent = &self.deliver.counts.recent;
+        let history = &self.deliver.counts.history;
         let unstored = recent.to_store(is_end);
         if unstored.is_some() || history.is_crowded() {
             history.store(&self.env.store, self.env.clock.wall())?;
         }
         let Some(unstored) = unstored else { return Ok(()) };
-        let (until, span) = (unstored.until, recent.span());
+        let until = unstored.until;
+        let span = recent.span();
         let seen_at = if is_end { self.env.clock.wall() } else { recent::start_of(until) };
         let owners =
             self.env.store.read(|tx| subscriptions::owners(tx, &unstored.subscriptions()))?;

@@ -89,7 +89,8 @@ impl SiteWatch {
             self.told.insert(class.as_str(), extent);
             return Ok(());
         }
-        let (at, detail) = (self.env.clock.wall(), check.detail.clone());
+        let at = self.env.clock.wall();
+        let detail = check.detail.clone();
         self.env.store.writer().write(Queue::Upkeep, move |tx: &WriteTx<'_>| {
             if extent == 0 {
                 return escalations::resolve(tx, DEFAULT_TENANT, class, SUBJECT, at);
