@@ -378,8 +378,8 @@ fn recent(report: &mut Report, options: Options) {
     let mut file = File::with_past(0);
     let recent = Recent::new(Clock::machine());
     let note = |settlement: &Settlement| {
-        let of = (settlement.subscription, settlement.delivery);
-        recent.attempted(of, &settlement.attempt, true);
+        let attempt = &settlement.attempt;
+        recent.attempted(settlement.subscription, settlement.delivery, attempt, true);
         recent.completed(settlement.subscription);
     };
     let (mut without, mut with) = (Vec::new(), Vec::new());
@@ -399,12 +399,13 @@ fn recent(report: &mut Report, options: Options) {
         (format!("{without:.1} us without"), with / without),
         Some(1.05),
     );
-    let of = (SUBSCRIPTION, DeliverySeq(1));
-    let (attempt, calls) = (success(of.1).attempt, 1_000_000);
+    let delivery = DeliverySeq(1);
+    let attempt = success(delivery).attempt;
+    let calls = 1_000_000;
     let begun = Instant::now();
     for _ in 0..calls {
-        recent.attempted(of, &attempt, true);
-        recent.completed(of.0);
+        recent.attempted(SUBSCRIPTION, delivery, &attempt, true);
+        recent.completed(SUBSCRIPTION);
     }
     let each = begun.elapsed().as_secs_f64() * 1e9 / f64::from(calls);
     report.line("the counts of the last hour, a settlement", each, "ns");

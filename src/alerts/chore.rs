@@ -54,7 +54,7 @@ impl AlertChore {
             if messages.is_empty() {
                 return Ok(());
             }
-            store::tell(tx, &channel, &messages, (at, clock.now()))
+            store::tell(tx, &channel, &messages, at, clock.now())
         })
     }
 }
@@ -83,6 +83,6 @@ fn messages(
         timing.left = usize::try_from(left).unwrap_or(usize::MAX);
         timing.reserve = usize::try_from(reserved(mails_max)).unwrap_or(usize::MAX);
     }
-    let due = store::due(tx, channel, all, (timing.repeat_after, now))?;
+    let due = store::due(tx, channel, all, timing.repeat_after, now)?;
     Ok(timing.choose(due, channel.counted, now))
 }

@@ -288,7 +288,7 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     given.put(&mut terms);
     check(&terms, &call.tenant)?;
     let now = api.env.clock.wall();
-    let new = subscription(api, call, (subscription_name, destination.target.clone()), now)?;
+    let new = subscription(api, call, subscription_name, destination.target.clone(), now)?;
     let new = Arc::new(new);
     let channel = Channel {
         seq: 0,
@@ -325,7 +325,8 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 fn subscription(
     api: &Api,
     call: &Call,
-    (name, target): (Name, Target),
+    name: Name,
+    target: Target,
     now: Timestamp,
 ) -> Result<NewSubscription, Problem> {
     Ok(NewSubscription {
@@ -432,10 +433,11 @@ fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 
 /// `POST /v1/alert-channels/{name}/test`
 fn test(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let at = (api.env.clock.wall(), api.env.clock.now());
-    let event_id = id::uuid7(at.0, &*api.env.draw);
+    let at = api.env.clock.wall();
+    let now = api.env.clock.now();
+    let event_id = id::uuid7(at, &*api.env.draw);
     act(api, call, move |tx, channel| {
-        store::send(tx, channel, &event_id, message::test(channel), at)?;
+        store::send(tx, channel, &event_id, message::test(channel), at, now)?;
         let subscription = Channel::subscription_name(channel.name.as_str());
         let change = Change::changed("alert_channel", &channel.id, &(), &());
         let body = TestAnswer { event_id: event_id.clone(), subscription };

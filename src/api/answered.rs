@@ -42,11 +42,12 @@ impl Refusals {
 pub(super) fn finish(
     asked: &Asked,
     took: Duration,
-    refusals: (&Refusals, Duration),
+    refusals: &Refusals,
+    now: Duration,
     mut response: Response,
 ) -> Response {
     add_request_id(&mut response, &asked.request_id);
-    log(asked, took, refusals, &response);
+    log(asked, took, refusals, now, &response);
     response
 }
 
@@ -63,7 +64,8 @@ fn add_request_id(response: &mut Response, request_id: &str) {
     }
 }
 
-fn log(asked: &Asked, took: Duration, (refusals, now): (&Refusals, Duration), response: &Response) {
+/// Logs an answer. `now` is the monotonic time, for the limit of logged refusals.
+fn log(asked: &Asked, took: Duration, refusals: &Refusals, now: Duration, response: &Response) {
     let Asked { request_id, client, target } = asked;
     let (method, path) = match target {
         // The rest of the path is a secret.

@@ -310,11 +310,10 @@ fn store(
     let before = old.clone();
     let is_claimed = claim.is_some();
     let made = carry_out(api, call, claim, move |tx| {
-        let times = (now, overlap);
         let begun = if is_claimed {
-            own.begin_claimed(tx, &before, &material, times)?
+            own.begin_claimed(tx, &before, &material, now, overlap)?
         } else {
-            own.begin(tx, &before, &material, times)?
+            own.begin(tx, &before, &material, now, overlap)?
         };
         let row = begun.map_err(Problem::conflict)?;
         let change = Change::made("credential", &row.id, &shown(&row))

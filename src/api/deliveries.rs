@@ -231,8 +231,9 @@ pub(super) fn retry(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let RetryRequest { rendered_anew } = call.optional_json()?;
     if let (State::DeadLetter, Some(lane)) = (of.state, of.lane) {
         let tenant = &call.tenant;
-        let place = (of.order_at, of.seq);
-        let job = api.env.store.read(|tx| tables::replays_before(tx, tenant, lane, place))?;
+        let replay =
+            |tx: &ReadTx<'_>| tables::replays_before(tx, tenant, lane, of.order_at, of.seq);
+        let job = api.env.store.read(replay)?;
         if let Some(job) = job {
             return Err(Problem::conflict(format!(
                 "The job {job} replays earlier dead letters of its lane; wait for its end, or pause or cancel it."
@@ -249,7 +250,7 @@ pub(super) fn retry(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     {
         return Err(refused(&of, TOO_OFTEN));
     }
-    act(api, call, (RETRY_RULE, None), move |tx, of| {
+    act(api, call, RETRY_RULE, None, move |tx, of| {
         settlement::retry(tx, of.seq, rendered_anew, now)
     })
 }
@@ -258,14 +259,15 @@ pub(super) fn retry(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 pub(super) fn cancel(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let now = api.env.clock.now();
     let reason = format!("cancelled by {}", call.who.display);
-    act(api, call, (CANCEL_RULE, None), move |tx, of| settlement::cancel(tx, of.seq, &reason, now))
+    act(api, call, CANCEL_RULE, None, move |tx, of| settlement::cancel(tx, of.seq, &reason, now))
 }
 
 /// Changes one delivery. `rule` is the detail of the 409 if its state does not allow that. The reason is audited.
 pub(super) fn act(
     api: &Api,
     call: &Call,
-    (rule, reason): (&'static str, Option<String>),
+    rule: &'static str,
+    reason: Option<String>,
     mut run: impl FnMut(&WriteTx<'_>, &Delivery) -> StoreResult<()> + Send + 'static,
 ) -> Result<Audited<Value>, Problem> {
     let found = find(api, call)?;

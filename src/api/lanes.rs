@@ -108,7 +108,7 @@ fn park(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let now = api.env.clock.now();
     let reason = kept(call, given.as_deref(), "parked");
     let rule = "only a pending delivery in a lane can be parked";
-    act(api, call, (rule, given), move |tx, of| settlement::park(tx, of.seq, &reason, now))
+    act(api, call, rule, given, move |tx, of| settlement::park(tx, of.seq, &reason, now))
 }
 
 /// `POST /v1/deliveries/{id}/release`
@@ -116,7 +116,7 @@ fn release(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let given = Reason::read(call)?;
     let now = api.env.clock.now();
     let rule = "only a delivery that is parked or in doubt can be released";
-    act(api, call, (rule, given), move |tx, of| settlement::release(tx, of.seq, now))
+    act(api, call, rule, given, move |tx, of| settlement::release(tx, of.seq, now))
 }
 
 /// `POST /v1/deliveries/{id}/skip`
@@ -126,7 +126,7 @@ fn skip(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let reason = kept(call, given.as_deref(), "skipped");
     let in_doubt = if given.is_some() { reason.clone() } else { in_doubt::reason(call) };
     let rule = "only a delivery that is pending, parked, dead or in doubt can be skipped";
-    act(api, call, (rule, given), move |tx, of| {
+    act(api, call, rule, given, move |tx, of| {
         let reason = if of.state == State::InDoubt { &in_doubt } else { &reason };
         settlement::skip(tx, of.seq, reason, now)
     })
@@ -137,7 +137,7 @@ fn move_to_end(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let given = Reason::read(call)?;
     let now = api.env.clock.now();
     let rule = "only a pending delivery in a lane can be moved";
-    act(api, call, (rule, given), move |tx, of| settlement::move_to_end(tx, of.seq, now))
+    act(api, call, rule, given, move |tx, of| settlement::move_to_end(tx, of.seq, now))
 }
 
 /// `GET /v1/lanes`
@@ -161,10 +161,8 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
             };
             let mut next = next;
             for (lane, front) in found {
-                let of = (api, call.tenant.as_str());
-                let Some(item) = LaneAnswer::read(of, tx, lane, (front, is_blocked))? else {
-                    continue;
-                };
+                let item = LaneAnswer::read(api, &call.tenant, tx, lane, front, is_blocked)?;
+                let Some(item) = item else { continue };
                 counted = counted.saturating_add(item.waiting);
                 items.push(item);
                 if counted >= MAX_LOOKED_AT {
@@ -218,7 +216,9 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
         };
         let parked = all(lane_lists::parked(tx, tenant, lane, MAX_SHOWN)?)?;
         let front = match lane_lists::front(tx, lane)? {
-            Some(front) => LaneAnswer::read((api, tenant), tx, lane, front)?,
+            Some((front, is_blocked)) => {
+                LaneAnswer::read(api, tenant, tx, lane, front, is_blocked)?
+            }
             None => None,
         };
         let deliveries = all(lane_lists::open(tx, lane, MAX_SHOWN)?)?;
@@ -257,10 +257,12 @@ struct LaneAnswer {
 impl LaneAnswer {
     /// Reads a lane with its first delivery; `None` if that is gone, or another tenant's.
     fn read(
-        (api, tenant): (&Api, &str),
+        api: &Api,
+        tenant: &str,
         tx: &ReadTx<'_>,
         lane: i64,
-        (front, is_blocked): (DeliverySeq, bool),
+        front: DeliverySeq,
+        is_blocked: bool,
     ) -> StoreResult<Option<Self>> {
         let Some(first) = delivery_lists::by_seq(tx, tenant, front)? else { return Ok(None) };
         let subscription = subscriptions::find(tx, tenant, &first.subscription)?;

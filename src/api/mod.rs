@@ -258,13 +258,14 @@ impl Api {
         let (route, params) = self.find(head.method, &head.path)?;
         let caller =
             self.authorize(route, &params, head)?.map_or_else(Caller::anonymous, Caller::of);
-        self.prepared((route, params), request, caller)
+        self.prepared(route, params, request, caller)
     }
 
     /// The call of a request that was authorized.
     fn prepared(
         &self,
-        (route, params): (&'static Route, Vec<String>),
+        route: &'static Route,
+        params: Vec<String>,
         request: Request,
         Caller { tenant, who, scope }: Caller,
     ) -> Result<(&'static Route, Call), Problem> {
@@ -428,7 +429,7 @@ impl Service for Api {
         let index = target.and_then(|(method, path)| self.route_index(*method, path));
         self.requests.count(index, response.status, took);
         refused_webhooks::note(self, asked, &response);
-        answered::finish(asked, took, (&self.refusals, self.env.clock.monotonic()), response)
+        answered::finish(asked, took, &self.refusals, self.env.clock.monotonic(), response)
     }
 }
 

@@ -264,7 +264,7 @@ impl Api {
         }
         route.check_room(self)?;
         let caller = Caller { tenant, who, scope: None };
-        self.prepared((route, params), request, caller)
+        self.prepared(route, params, request, caller)
     }
 
     /// A mark of a text that only this service can make.

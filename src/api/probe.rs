@@ -190,7 +190,7 @@ fn test(api: &Api, mut call: Call, reply: Reply) {
 
 /// `GET /v1/subscription-tests/{id}`
 fn progress(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let shown = api.tests.show((call.param(0), &call.tenant), |test| {
+    let shown = api.tests.show(call.param(0), &call.tenant, |test| {
         let BackgroundTest { id, subscription, url, trace, answer, .. } = test;
         let trace = trace.as_ref().filter(|_| answer.is_none());
         let steps = trace.map(Trace::steps).unwrap_or_default();

@@ -121,8 +121,14 @@ fn add(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let given: SecretGiven = call.json()?;
     let checked = provider.new.scheme.check_secret(&given.secret);
     checked.map_err(|error| providers::unusable(&error))?;
-    let whose = ("provider", provider.new.id);
-    store(api, call, (given, Settings::Signing {}), (Owner::Provider(provider.seq), whose))
+    let new = NewSecret {
+        secret: given.secret,
+        settings: Settings::Signing {},
+        owner: Owner::Provider(provider.seq),
+        kind: "provider",
+        owner_id: provider.new.id,
+    };
+    store(api, call, new, given.dry_run)
 }
 
 /// `POST /v1/subscriptions/{id}/secrets`
@@ -130,20 +136,30 @@ fn replace(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let subscription = subscriptions::find(api, call)?;
     let SecretGiven { secret, dry_run } = call.json()?;
     let parsed = SigningKey::parse(&secret).map_err(|error| providers::unusable(&error))?;
-    let given = SecretGiven { secret: parsed.to_text().as_str().to_owned(), dry_run };
-    let whose = ("subscription", subscription.new.id.clone());
-    store(api, call, (given, parsed.settings()), (Owner::Subscription(subscription.seq), whose))
+    let new = NewSecret {
+        secret: parsed.to_text().as_str().to_owned(),
+        settings: parsed.settings(),
+        owner: Owner::Subscription(subscription.seq),
+        kind: "subscription",
+        owner_id: subscription.new.id.clone(),
+    };
+    store(api, call, new, dry_run)
 }
 
-/// Stores a secret that is not in force yet. A subscription's takes the place of the one before. Also the
+/// A secret that is about to be stored, and its owner.
+struct NewSecret {
+    secret: String,
+    settings: Settings,
+    owner: Owner,
+    /// The kind of the owner, as audit events name it.
+    kind: &'static str,
+    owner_id: String,
+}
+
+/// Stores a secret that is not in force yet; a dry run only tells whether it is. A subscription's takes the place of the one before. Also the
 /// question leaves an audit event: who asks often enough is guessing.
-fn store(
-    api: &Api,
-    call: &Call,
-    (given, settings): (SecretGiven, Settings),
-    (owner, (kind, owner_id)): (Owner, (&'static str, String)),
-) -> Result<Audited<Value>, Problem> {
-    let SecretGiven { secret, dry_run } = given;
+fn store(api: &Api, call: &Call, new: NewSecret, dry_run: bool) -> Result<Audited<Value>, Problem> {
+    let NewSecret { secret, settings, owner, kind, owner_id } = new;
     let known = api.env.store.read(|tx| in_force(tx, owner))?;
     let full = known.len() >= MAX_SECRETS && matches!(owner, Owner::Provider(_));
     let known = known.into_iter().find(|one| matches_stored(api, one, &secret)).map(|one| one.id);

@@ -195,7 +195,7 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         Settings::Drop(folder) => Some(check_folder(api, &folder.path, None)?),
         Settings::Sqlite(_) | Settings::Database(_) => None,
     };
-    let begin = beginning(api, (&call.tenant, &settings), from.unwrap_or(From::Start))?;
+    let begin = beginning(api, &call.tenant, &settings, from.unwrap_or(From::Start))?;
     let now = api.env.clock.wall();
     let new = NewSource {
         id: id::uuid7(now, &*api.env.draw),
@@ -286,7 +286,7 @@ fn reset(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         (Some(cursor), None) => {
             Beginning { cursor: i64::try_from(cursor).unwrap_or(i64::MAX), identity: None }
         }
-        (None, Some(from)) => beginning(api, (&source.new.tenant, &source.new.settings), from)?,
+        (None, Some(from)) => beginning(api, &source.new.tenant, &source.new.settings, from)?,
         _ => return Err(Problem::unprocessable("Give either cursor or from.")),
     };
     if let Settings::Database(DatabaseSettings { mode: Mode::Mark | Mode::Claim, .. }) =
@@ -470,7 +470,8 @@ struct Beginning {
 
 fn beginning(
     api: &Api,
-    (tenant, settings): (&str, &Settings),
+    tenant: &str,
+    settings: &Settings,
     from: From,
 ) -> Result<Beginning, Problem> {
     let unread =

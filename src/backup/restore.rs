@@ -172,8 +172,8 @@ fn prepare(
     let name = from.file_name().unwrap_or_default().to_string_lossy();
     let made = made_at.map_or_else(|| "an unknown time".to_owned(), |at| at.to_string());
     let restored = Restored { at: plan.now, from: format!("{name} of {made}") };
-    let with = (&plan.who, erased.as_slice());
-    let changes = store::prepare_restored(copy.path(), &restored, plan.window, &key_id, with)?;
+    let changes =
+        store::prepare_restored(copy.path(), &restored, plan.window, &key_id, &plan.who, &erased)?;
     store::note_months(copy.path(), kept, plan.now, None)?;
     erasures::note(&erasures::beside(&plan.database), &erased)?;
     // Only this one file is put in place, so its log must be empty.

@@ -315,7 +315,8 @@ pub fn prepare_restored(
     restored: &Restored,
     window: Option<Window>,
     key_id: &str,
-    (who, erasures): (&Actor, &[(KeyId, Timestamp)]),
+    who: &Actor,
+    erasures: &[(KeyId, Timestamp)],
 ) -> Result<RestoreChanges> {
     if schema::schema_version(path)?.is_some_and(|have| have < schema::VERSION) {
         let _from =

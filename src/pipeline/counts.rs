@@ -136,9 +136,8 @@ impl Counts {
     }
 
     fn count(&self, settlement: &Settlement, is_ours: bool) {
-        let of = (settlement.subscription, settlement.delivery);
-        self.recent.attempted(of, &settlement.attempt, is_ours);
         let attempt = &settlement.attempt;
+        self.recent.attempted(settlement.subscription, settlement.delivery, attempt, is_ours);
         let class = settlement.attempt.class;
         let took_ms = is_ours.then_some(attempt.latency_ms);
         let subject = Subject::Subscription(settlement.subscription);

@@ -92,7 +92,8 @@ impl SubscriptionTests {
     pub fn start(deliver: Deliver, spawner: &Spawner, threads: Threads) -> Result<Self> {
         let Threads(name, count, waiting) = threads;
         let jobs = FairQueue::new(Fair::new(count, THREADS_TIMES), waiting);
-        let (jobs, (bell, rung)) = (Arc::new(Mutex::new(jobs)), bounded(waiting));
+        let jobs = Arc::new(Mutex::new(jobs));
+        let (bell, rung) = bounded(waiting);
         for n in 0..count {
             let jobs = Arc::clone(&jobs);
             let rung = rung.clone();

@@ -33,6 +33,13 @@ pub struct NewEvents {
     pub quarantine: Option<String>,
 }
 
+/// A request whose events are ready to be stored: the policies on personal data were applied to them.
+struct PreparedRequest {
+    tenant: String,
+    events: Vec<NewEvent>,
+    misfits: Misfits,
+}
+
 /// A stored event, as its publisher sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Published {
@@ -157,7 +164,6 @@ impl Publish {
         };
         let is_guaranteed = events.iter().any(|event| event.order.guaranteed);
         self.source_marks.wait(Some(&tenant), || is_guaranteed || self.is_ordered(&tenant));
-        let of = tenant.clone();
         let examined = match self.sql_rows.examine_before(&self.env.store, is_guaranteed) {
             Ok(examined) => examined,
             Err(error) => {
@@ -170,19 +176,18 @@ impl Publish {
         let candidates: Vec<_> = candidates.collect();
         let matches =
             Matches::ahead(self.env.store.writer().routes(), &self.env.budget, &candidates);
+        let request = PreparedRequest { tenant: tenant.clone(), events, misfits };
         self.env.store.writer().submit(
             Queue::Accept,
             move |tx| {
                 tx.set_matches(matches.as_ref());
                 let relayed = sql_rows.relay_before(tx, &examined, is_guaranteed)?;
-                if let Some(name) = configured_source(tx, is_source, (&tenant, &events))? {
+                if let Some(name) = configured_source(tx, is_source, &request)? {
                     return Ok((Outcome::OfSource(name), relayed));
                 }
-                let outcome = all_or_none(tx, &events, || match &idempotency {
-                    None => store_all(tx, (&events, &misfits), &clock),
-                    Some(key) => {
-                        store_once(tx, (&tenant, key), (&events, &misfits), (&clock, encode))
-                    }
+                let outcome = all_or_none(tx, &request.events, || match &idempotency {
+                    None => store_all(tx, &request, &clock),
+                    Some(key) => store_once(tx, &request, key, &clock, encode),
                 })?;
                 Ok((outcome, relayed))
             },
@@ -194,7 +199,7 @@ impl Publish {
                     }
                     Err(error) => Outcome::Failed(error),
                 };
-                outcome.count(&of, &counts);
+                outcome.count(&tenant, &counts);
                 done(outcome);
             },
         );
@@ -258,13 +263,13 @@ impl Publish {
 fn configured_source(
     tx: &ReadTx<'_>,
     is_source: IsSource,
-    (tenant, events): (&str, &[NewEvent]),
+    request: &PreparedRequest,
 ) -> Result<Option<String>> {
     let mut before = None;
-    for NewEvent { source_system, .. } in events {
+    for NewEvent { source_system, .. } in &request.events {
         // Most requests have one source system throughout.
         if before.replace(source_system) != Some(source_system)
-            && is_source(tx, tenant, source_system)?
+            && is_source(tx, &request.tenant, source_system)?
         {
             return Ok(Some(source_system.clone()));
         }
@@ -297,14 +302,16 @@ fn all_or_none(
 /// Stores the events of a request, unless the request was carried out before.
 fn store_once(
     tx: &WriteTx<'_>,
-    (tenant, idempotency): (&str, &Idempotency),
-    events: (&[NewEvent], &Misfits),
-    (clock, encode): (&Clock, Encode),
+    request: &PreparedRequest,
+    idempotency: &Idempotency,
+    clock: &Clock,
+    encode: Encode,
 ) -> Result<Outcome> {
     let Idempotency { key, request_hash } = idempotency;
+    let tenant = &request.tenant;
     match idempotency_keys::begin(tx, tenant, key, request_hash, clock.now())? {
         Seen::First => {
-            let outcome = store_all(tx, events, clock)?;
+            let outcome = store_all(tx, request, clock)?;
             if let Outcome::Stored(stored) = &outcome {
                 let (status, body) = encode(stored);
                 idempotency_keys::finish(tx, tenant, key, status, &body)?;
@@ -317,17 +324,13 @@ fn store_once(
     }
 }
 
-fn store_all(
-    tx: &WriteTx<'_>,
-    (events, misfits): (&[NewEvent], &Misfits),
-    clock: &Clock,
-) -> Result<Outcome> {
+fn store_all(tx: &WriteTx<'_>, request: &PreparedRequest, clock: &Clock) -> Result<Outcome> {
     let now = clock.now();
-    let mut published = Vec::with_capacity(events.len());
-    for (n, event) in events.iter().enumerate() {
+    let mut published = Vec::with_capacity(request.events.len());
+    for (n, event) in request.events.iter().enumerate() {
         let webhook_id =
             id::webhook_id(&event.tenant, &event.source_system, &event.idempotency_key);
-        let stored = match misfits.get(&n) {
+        let stored = match request.misfits.get(&n) {
             None => admit(tx, event, now)?,
             Some((code, why)) => outbox::insert_quarantined(tx, event, (code, why), now)?,
         };

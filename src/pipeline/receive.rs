@@ -231,7 +231,7 @@ impl Receive {
         let found = scheme.events(incoming).map_err(Received::Unusable)?;
         if let Some(url) = scheme.confirmation(incoming) {
             let ids = found.items.iter().map(|item| item.identity.event_id.as_str());
-            self.confirm((&provider.tenant, provider.name.as_str()), &url, ids)?;
+            self.confirm(provider, &url, ids)?;
         }
         let headers = kept(scheme, incoming.headers);
         if found.is_batch {
@@ -339,10 +339,12 @@ impl Receive {
     /// So an eavesdropper who repeats the request causes no further calls.
     fn confirm<'i, I: Iterator<Item = &'i str>>(
         &self,
-        (tenant, name): (&str, &str),
+        provider: &NewProvider,
         url: &str,
         mut ids: I,
     ) -> core::result::Result<(), Received> {
+        let tenant = &provider.tenant;
+        let name = provider.name.as_str();
         let is_stored = self.env.store.read(|tx| {
             ids.try_fold(true, |all, id| {
                 Ok(all && webhook_events::is_known(tx, (tenant, name, id))?)

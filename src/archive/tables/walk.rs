@@ -67,8 +67,10 @@ pub fn next(
     let mut rows = statement.query((walk.after, by, walk.below, LOOKED_AT, by_of))?;
     let mut is_end = true;
     while let Some(row) = rows.next()? {
-        let (seq, month, bytes, is_old): (i64, String, i64, bool) =
-            (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
+        let seq: i64 = row.get(0)?;
+        let month: String = row.get(1)?;
+        let bytes: i64 = row.get(2)?;
+        let is_old: bool = row.get(3)?;
         is_end = false;
         if is_old {
             let bytes = u64::try_from(bytes).unwrap_or(0);

@@ -135,9 +135,9 @@ pub(super) fn next(tx: &ReadTx<'_>, job: &NewJob, cursor: &Cursor, limit: u32) -
         return Ok(Batch { is_last: true, ..batch });
     }
     let rows = limit.max(MAX_BATCH);
-    let (own, own_end) = search.events((cursor.after, cursor.end), rows)?;
-    let webhook_place = (cursor.webhook_after, cursor.webhook_end);
-    let (webhook, webhook_end) = search.webhook_events(webhook_place, rows)?;
+    let (own, own_end) = search.events(cursor.after, cursor.end, rows)?;
+    let (webhook, webhook_end) =
+        search.webhook_events(cursor.webhook_after, cursor.webhook_end, rows)?;
     let mut own = own.into_iter().peekable();
     let mut webhook = webhook.into_iter().peekable();
     while u32::try_from(batch.items.len()).is_ok_and(|have| have < limit) {
@@ -187,21 +187,37 @@ pub(super) fn finished(
     let is_webhook_event = job.kind == Kind::ExpungeWebhookEvents;
     let mut cursor = cursor.clone();
     let (found, is_last) = if is_webhook_event {
-        let place = (cursor.webhook_after, cursor.webhook_end);
-        let (found, to) =
-            search.next((AFTER_WEBHOOK, FINISHED_WEBHOOK), place, limit, params![provider])?;
+        let after = cursor.webhook_after;
+        let end = cursor.webhook_end;
+        let more = params![provider];
+        let (found, to) = search.next(&FINISHED_WEBHOOK_EVENTS, after, end, limit, more)?;
         cursor.webhook_after = to;
         (found, to >= cursor.webhook_end)
     } else {
-        let place = (cursor.after, cursor.end);
         let more = params![aggregate_type, aggregate_id];
-        let (found, to) = search.next((AFTER, FINISHED), place, limit, more)?;
+        let (found, to) = search.next(&FINISHED_EVENTS, cursor.after, cursor.end, limit, more)?;
         cursor.after = to;
         (found, to >= cursor.end)
     };
     let item = |(seq, _)| Item { seq, is_webhook_event, actions: Vec::new() };
     Ok(Batch { items: found.into_iter().map(item).collect(), cursor, is_last })
 }
+
+/// The statements of a search in one table.
+struct SearchStatements {
+    /// Finds the first event after a place.
+    first_after: &'static str,
+    /// Reads the events that the job's filter selects.
+    matching: &'static str,
+}
+
+const EVENTS: SearchStatements = SearchStatements { first_after: AFTER, matching: NEXT };
+const WEBHOOK_EVENTS: SearchStatements =
+    SearchStatements { first_after: AFTER_WEBHOOK, matching: NEXT_WEBHOOK };
+const FINISHED_EVENTS: SearchStatements =
+    SearchStatements { first_after: AFTER, matching: FINISHED };
+const FINISHED_WEBHOOK_EVENTS: SearchStatements =
+    SearchStatements { first_after: AFTER_WEBHOOK, matching: FINISHED_WEBHOOK };
 
 /// The search for events of a job.
 struct Search<'a> {
@@ -224,24 +240,24 @@ impl Search<'_> {
         self.live.iter().find(is_named)
     }
 
-    fn events(&self, place: (i64, i64), limit: u32) -> Result<Events> {
+    fn events(&self, after: i64, end: i64, limit: u32) -> Result<Events> {
         let Filter { aggregate_type, aggregate_id, .. } = &self.job.filter;
-        self.next((AFTER, NEXT), place, limit, params![aggregate_type, aggregate_id])
+        self.next(&EVENTS, after, end, limit, params![aggregate_type, aggregate_id])
     }
 
-    fn webhook_events(&self, place: (i64, i64), limit: u32) -> Result<Events> {
-        self.next((AFTER_WEBHOOK, NEXT_WEBHOOK), place, limit, params![self.job.filter.provider])
+    fn webhook_events(&self, after: i64, end: i64, limit: u32) -> Result<Events> {
+        self.next(&WEBHOOK_EVENTS, after, end, limit, params![self.job.filter.provider])
     }
 
     fn next(
         &self,
-        (after_sql, sql): (&str, &str),
-        (after, end): (i64, i64),
+        statements: &SearchStatements,
+        after: i64,
+        end: i64,
         limit: u32,
         more: &[&dyn ToSql],
     ) -> Result<Events> {
-        let place = (after, end);
-        let Some(next) = self.tx.find::<i64>(after_sql, place)? else {
+        let Some(next) = self.tx.find::<i64>(statements.first_after, (after, end))? else {
             return Ok((Vec::new(), end.max(after)));
         };
         let last = next.saturating_add(i64::from(MAX_LOOKED_AT)).min(end);
@@ -249,7 +265,7 @@ impl Search<'_> {
         let mut params: Vec<&dyn ToSql> =
             vec![&self.job.tenant, &after, &last, &limit, event_type, since, until];
         params.extend_from_slice(more);
-        let found: Vec<(i64, Timestamp)> = self.tx.rows(sql, &*params, tuple)?;
+        let found: Vec<(i64, Timestamp)> = self.tx.rows(statements.matching, &*params, tuple)?;
         let is_full = u32::try_from(found.len()).is_ok_and(|have| have >= limit);
         let last = found.last().filter(|_| is_full).map_or(last, |(seq, _)| *seq);
         Ok((found, last.max(after)))

@@ -247,7 +247,7 @@ impl LeaseManager {
         let mut items = Vec::with_capacity(leased.len());
         let mut unopened = Vec::new();
         for leased in leased {
-            match self.item(&destination, (lease, until), *leased) {
+            match self.item(&destination, lease, until, *leased) {
                 Ok(Given::Item(item)) => items.push(*item),
                 Ok(Given::Cancelled) => {}
                 Ok(Given::Unopenable) => unopened.push(give_up(leased, lease)),
@@ -267,7 +267,8 @@ impl LeaseManager {
     fn item(
         &self,
         destination: &Destination,
-        (lease, until): (&str, Timestamp),
+        lease: &str,
+        until: Timestamp,
         Leased { delivery, attempt }: Leased,
     ) -> Result<Given> {
         let outgoing = self.consume.env.store.read(|tx| deliveries::outgoing(tx, delivery))?;

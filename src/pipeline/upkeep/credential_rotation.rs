@@ -191,7 +191,7 @@ impl CredentialRotation {
         let own = self.clone();
         let now = self.env.clock.wall();
         self.env.store.writer().write(Queue::Upkeep, move |tx| match &made {
-            Ok(material) => match own.begin(tx, &old, material, (now, overlap))? {
+            Ok(material) => match own.begin(tx, &old, material, now, overlap)? {
                 Ok(row) => rotations::tell(tx, &row, now).map(|()| Some(row)),
                 Err(why) => rotations::fail(tx, &old, &why, now).map(|()| None),
             },
@@ -213,7 +213,7 @@ impl CredentialRotation {
         self.env.store.writer().write(Queue::Upkeep, move |tx| {
             claimed_effects::finish(tx, &effect, None, finished_at)?;
             match &made {
-                Ok(material) => match own.begin_claimed(tx, &old, material, (now, OVERLAP))? {
+                Ok(material) => match own.begin_claimed(tx, &old, material, now, OVERLAP)? {
                     Ok(row) => Ok(Some(row)),
                     Err(why) => rotations::fail(tx, &old, &why, now).map(|()| None),
                 },
@@ -299,11 +299,12 @@ impl CredentialRotation {
         tx: &WriteTx<'_>,
         old: &Credential,
         material: &Material,
-        times: (Timestamp, Duration),
+        now: Timestamp,
+        overlap: Duration,
     ) -> Result<std::result::Result<Credential, String>> {
         match refused(tx, old)? {
             Some(why) => Ok(Err(why)),
-            None => self.store(tx, old, material, times).map(Ok),
+            None => self.store(tx, old, material, now, overlap).map(Ok),
         }
     }
 
@@ -314,13 +315,14 @@ impl CredentialRotation {
         tx: &WriteTx<'_>,
         old: &Credential,
         material: &Material,
-        times: (Timestamp, Duration),
+        now: Timestamp,
+        overlap: Duration,
     ) -> Result<std::result::Result<Credential, String>> {
         let in_force = credentials::in_force(tx, old.owner)?;
         if !is_active(&in_force, old) {
             return Ok(Err(NOT_ACTIVE.to_owned()));
         }
-        self.store(tx, old, material, times).map(Ok)
+        self.store(tx, old, material, now, overlap).map(Ok)
     }
 
     fn store(
@@ -328,7 +330,8 @@ impl CredentialRotation {
         tx: &WriteTx<'_>,
         old: &Credential,
         material: &Material,
-        (now, overlap): (Timestamp, Duration),
+        now: Timestamp,
+        overlap: Duration,
     ) -> Result<Credential> {
         let id = id::uuid7(now, &*self.env.draw);
         let key = self.env.keyring.current();
