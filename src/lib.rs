@@ -40,6 +40,8 @@ mod databases;
 #[cfg(all(feature = "service", not(feature = "internals")))]
 mod demo;
 #[cfg(all(feature = "service", not(feature = "internals")))]
+mod env;
+#[cfg(all(feature = "service", not(feature = "internals")))]
 mod event_types;
 #[cfg(all(feature = "service", not(feature = "internals")))]
 mod formats;
@@ -100,7 +102,7 @@ macro_rules! open {
     ($($room:ident)*) => {$(pub mod $room;)*};
 }
 #[cfg(feature = "internals")]
-open! { alerts api app archive backup base cli config conformance console databases demo event_types formats health_probes http jobs keys model pipeline privacy signatures sources store sys targets telemetry }
+open! { alerts api app archive backup base cli config conformance console databases demo env event_types formats health_probes http jobs keys model pipeline privacy signatures sources store sys targets telemetry }
 
 pub use rusqlite;
 

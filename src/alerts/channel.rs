@@ -98,7 +98,8 @@ impl Terms {
 
     /// Without quiet hours, digest and repetition.
     pub fn untimed(&self) -> Timing {
-        let (rate, digest) = (self.rate_per_hour, Duration::ZERO);
+        let rate = self.rate_per_hour;
+        let digest = Duration::ZERO;
         Timing { quiet: None, rate, left: usize::MAX, reserve: 0, digest, repeat_after: None }
     }
 
@@ -143,7 +144,8 @@ impl QuietHours {
         };
         let (span, zone) = text.split_once(' ').unwrap_or((text, "+00:00"));
         let (from, until) = span.split_once('-').ok_or_else(wrong)?;
-        let (from, until) = (seconds(from).ok_or_else(wrong)?, seconds(until).ok_or_else(wrong)?);
+        let from = seconds(from).ok_or_else(wrong)?;
+        let until = seconds(until).ok_or_else(wrong)?;
         if from == until {
             return Err(wrong());
         }

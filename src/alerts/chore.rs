@@ -5,31 +5,29 @@
 
 use crate::alerts::channel::{AlertChannelKind, Channel, Due, reserved};
 use crate::alerts::store;
-use crate::base::clock::{Clock, Timestamp};
-use crate::config::Live;
+use crate::base::clock::Timestamp;
+use crate::env::Env;
 use crate::store::error::Result;
+use crate::store::tenants;
 use crate::store::tenants::MailKind;
 use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::writer::Queue;
-use crate::store::{Store, tenants};
 
 /// Tells channels what they are to be told. One of upkeep's chores.
 #[derive(Debug)]
 pub struct AlertChore {
-    store: Store,
-    clock: Clock,
-    settings: Live,
+    env: Env,
 }
 
 impl AlertChore {
     /// One that has told nothing yet.
-    pub fn new(store: Store, clock: Clock, settings: Live) -> Self {
-        Self { store, clock, settings }
+    pub const fn new(env: Env) -> Self {
+        Self { env }
     }
 
     /// Tells each channel what is due. A channel that fails does not keep the others from being told.
     pub fn run(&self) -> Result<()> {
-        let channels = self.store.read(store::live)?;
+        let channels = self.env.store.read(store::live)?;
         let mut result = Ok(());
         for channel in &channels {
             let told = self.tell(channel, &channels);
@@ -39,21 +37,24 @@ impl AlertChore {
     }
 
     fn tell(&self, channel: &Channel, all: &[Channel]) -> Result<()> {
-        let (at, mails_max) = (self.clock.wall(), self.settings.get().alerts.emails_per_day_max);
+        let at = self.env.clock.wall();
+        let mails_max = self.env.settings.get().alerts.emails_per_day_max;
         // A read is cheap; the write transaction is only begun when there is something to tell.
-        if self.store.snapshot(|tx| messages(tx, channel, all, mails_max, at))?.is_empty() {
+        if self.env.store.snapshot(|tx| messages(tx, channel, all, mails_max, at))?.is_empty() {
             return Ok(());
         }
-        let (clock, all) = (self.clock.clone(), all.to_vec());
-        let (tenant, name) = (channel.tenant.clone(), channel.name.as_str().to_owned());
-        self.store.writer().write(Queue::Upkeep, move |tx: &WriteTx<'_>| {
+        let clock = self.env.clock.clone();
+        let all = all.to_vec();
+        let tenant = channel.tenant.clone();
+        let name = channel.name.as_str().to_owned();
+        self.env.store.writer().write(Queue::Upkeep, move |tx: &WriteTx<'_>| {
             // It may have been changed or deleted since it was read.
             let Some(channel) = store::find(tx, &tenant, &name)? else { return Ok(()) };
             let messages = messages(tx, &channel, &all, mails_max, at)?;
             if messages.is_empty() {
                 return Ok(());
             }
-            store::tell(tx, &channel, &messages, (at, clock.now()))
+            store::tell(tx, &channel, &messages, at, clock.now())
         })
     }
 }
@@ -82,6 +83,6 @@ fn messages(
         timing.left = usize::try_from(left).unwrap_or(usize::MAX);
         timing.reserve = usize::try_from(reserved(mails_max)).unwrap_or(usize::MAX);
     }
-    let due = store::due(tx, channel, all, (timing.repeat_after, now))?;
+    let due = store::due(tx, channel, all, timing.repeat_after, now)?;
     Ok(timing.choose(due, channel.counted, now))
 }

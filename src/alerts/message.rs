@@ -86,7 +86,8 @@ fn told_severity(due: &Due) -> Severity {
 
 /// The first line about an escalation: what has happened to what.
 fn headline(due: &Due, affected: Affected) -> String {
-    let (new, told) = (&due.escalation.new, due.told);
+    let new = &due.escalation.new;
+    let told = due.told;
     let subject = match new.subject.split_once(':') {
         Some((kind, name)) => format!("{kind} {name}"),
         None => format!("this {}", new.subject),
@@ -166,21 +167,22 @@ pub fn payload(channel: &Channel, told: &[Due], affected: &[Affected]) -> Vec<u8
         }
     };
     let alerts = told.iter().map(alert).collect();
-    written(channel, title, text, (severity.unwrap_or(Severity::Info), alerts))
+    written(channel, title, text, severity.unwrap_or(Severity::Info), alerts)
 }
 
 /// The payload of a test.
 pub fn test(channel: &Channel) -> Vec<u8> {
     let title = format!("Test of the alert channel {}", channel.name);
     let text = "This is a test of Oncebox. Alerts of this installation arrive here. There is nothing to do.";
-    written(channel, title, text.to_owned(), (Severity::Info, Vec::new()))
+    written(channel, title, text.to_owned(), Severity::Info, Vec::new())
 }
 
 fn written(
     channel: &Channel,
     title: String,
     text: String,
-    (severity, alerts): (Severity, Vec<Alert>),
+    severity: Severity,
+    alerts: Vec<Alert>,
 ) -> Vec<u8> {
     if channel.kind == AlertChannelKind::Slack {
         // Slack reads these three as markup: a detail must not make a link or call everybody.

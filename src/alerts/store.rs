@@ -203,7 +203,8 @@ pub fn due(
     tx: &ReadTx<'_>,
     channel: &Channel,
     all: &[Channel],
-    (repeat_after, now): (Option<std::time::Duration>, Timestamp),
+    repeat_after: Option<std::time::Duration>,
+    now: Timestamp,
 ) -> Result<Vec<Due>> {
     let key = (&channel.tenant, channel.subject());
     let is_failing: bool = tx.value(IS_FAILING, key)?;
@@ -255,7 +256,8 @@ pub fn tell(
     tx: &WriteTx<'_>,
     channel: &Channel,
     messages: &[Vec<Due>],
-    (at, now): (Timestamp, Timestamp),
+    at: Timestamp,
+    now: Timestamp,
 ) -> Result<()> {
     for message in messages {
         let Some(head) = message.first() else { continue };
@@ -264,7 +266,8 @@ pub fn tell(
         let id = id::uuid7_of(at, &parts);
         let affected = message.iter().take(message::MAX_LISTED).map(|due| affected(tx, due));
         let affected = affected.collect::<Result<Vec<_>>>()?;
-        send(tx, channel, &id, message::payload(channel, message, &affected), (at, now))?;
+        let payload = message::payload(channel, message, &affected);
+        send(tx, channel, &id, payload, at, now)?;
         for Due { escalation, told, .. } in message {
             match told {
                 Told::Raised | Told::Repeated => {
@@ -280,13 +283,14 @@ pub fn tell(
     tx.execute(COUNT, (channel.seq, from, count)).map(drop)
 }
 
-/// Stores one message as an event for the channel's subscription.
+/// Stores one message as an event for the channel's subscription. `at` is the wall's time, `now` the schedule's.
 pub fn send(
     tx: &WriteTx<'_>,
     channel: &Channel,
     id: &str,
     payload: Vec<u8>,
-    (at, now): (Timestamp, Timestamp),
+    at: Timestamp,
+    now: Timestamp,
 ) -> Result<()> {
     let new = NewEvent {
         id: id.to_owned(),

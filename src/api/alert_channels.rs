@@ -212,7 +212,7 @@ impl ChannelTerms {
             }
             (AlertChannelKind::Email, None, Some(to), None) => {
                 let unusable = |what, why| Problem::unprocessable(format!("{what} {why}."));
-                let settings = api.settings.get();
+                let settings = api.env.settings.get();
                 let to = email::addresses(to, &settings.alerts.allowed_domains)
                     .map_err(|why| unusable("to", why))?;
                 email::check(&settings).map_err(|why| unusable("No e-mail can be sent:", why))?;
@@ -224,7 +224,7 @@ impl ChannelTerms {
                         "A command runs on the machine: only the tenant default may name one.";
                     return Err(Problem::unprocessable(detail));
                 }
-                if !api.settings.get().alerts.commands.contains_key(name) {
+                if !api.env.settings.get().alerts.commands.contains_key(name) {
                     let why = format!(
                         "There is no command {name:?} in the settings; add it under [alerts.commands]."
                     );
@@ -288,12 +288,12 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let mut terms = Terms::default();
     given.put(&mut terms);
     check(&terms, &call.tenant)?;
-    let now = api.clock.wall();
-    let new = subscription(api, call, (subscription_name, destination.target.clone()), now)?;
+    let now = api.env.clock.wall();
+    let new = subscription(api, call, subscription_name, destination.target.clone(), now)?;
     let new = Arc::new(new);
     let channel = Channel {
         seq: 0,
-        id: id::uuid7(now, &*api.draw),
+        id: id::uuid7(now, &*api.env.draw),
         tenant: call.tenant.clone(),
         name,
         kind,
@@ -303,7 +303,7 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         created_at: now,
         updated_at: now,
     };
-    let signing = SigningSecret::generate(&*api.draw).to_text();
+    let signing = SigningSecret::generate(&*api.env.draw).to_text();
     let to_seal = to_seal(api, now, Settings::Signing {}, &signing);
     let seal = sealer(api);
     let secret = (kind == AlertChannelKind::Webhook).then_some(signing);
@@ -326,11 +326,12 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 fn subscription(
     api: &Api,
     call: &Call,
-    (name, target): (Name, Target),
+    name: Name,
+    target: Target,
     now: Timestamp,
 ) -> Result<NewSubscription, Problem> {
     Ok(NewSubscription {
-        id: id::uuid7(now, &*api.draw),
+        id: id::uuid7(now, &*api.env.draw),
         tenant: call.tenant.clone(),
         name,
         owner_id: OWN_SOURCE.to_owned(),
@@ -352,7 +353,8 @@ fn subscription(
 
 /// What seals a channel's URL. Only the writer may use it: a rotation of the master key must not miss what it seals.
 fn sealer(api: &Api) -> impl Fn(&str, &str) -> store::SealedUrl + Send + 'static {
-    let (key, draw) = (Arc::clone(&api.key), Arc::clone(&api.draw));
+    let key = Arc::clone(&api.env.keyring);
+    let draw = Arc::clone(&api.env.draw);
     move |channel_id, url| {
         let key = key.current();
         (key.seal(&store::context(channel_id), url.as_bytes(), &*draw), key.key_id())
@@ -376,7 +378,7 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 /// `GET /v1/alert-channels/{name}`
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let channel = find(api, call)?;
-    Ok(ok(&api.store.read(|tx| shown(tx, &channel))?))
+    Ok(ok(&api.env.store.read(|tx| shown(tx, &channel))?))
 }
 
 /// `PATCH /v1/alert-channels/{name}`
@@ -387,7 +389,8 @@ fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let mut terms = found.terms;
     given.put(&mut terms);
     check(&terms, &call.tenant)?;
-    let (now, seal) = (api.clock.wall(), sealer(api));
+    let now = api.env.clock.wall();
+    let seal = sealer(api);
     act(api, call, move |tx, before| {
         let mut channel = before.clone();
         given.put(&mut channel.terms);
@@ -414,7 +417,7 @@ fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 
 /// `DELETE /v1/alert-channels/{name}`
 fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let now = api.clock.wall();
+    let now = api.env.clock.wall();
     act(api, call, move |tx, before| {
         let change = Change::gone("alert_channel", &before.id, &shown(tx, before)?);
         let Some(revoked) = store::delete(tx, before, now)? else {
@@ -431,10 +434,11 @@ fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 
 /// `POST /v1/alert-channels/{name}/test`
 fn test(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let at = (api.clock.wall(), api.clock.now());
-    let event_id = id::uuid7(at.0, &*api.draw);
+    let at = api.env.clock.wall();
+    let now = api.env.clock.now();
+    let event_id = id::uuid7(at, &*api.env.draw);
     act(api, call, move |tx, channel| {
-        store::send(tx, channel, &event_id, message::test(channel), at)?;
+        store::send(tx, channel, &event_id, message::test(channel), at, now)?;
         let subscription = Channel::subscription_name(channel.name.as_str());
         let change = Change::changed("alert_channel", &channel.id, &(), &());
         let body = TestAnswer { event_id: event_id.clone(), subscription };
@@ -448,14 +452,18 @@ fn act(
     call: &Call,
     mut run: impl FnMut(&WriteTx<'_>, &Channel) -> ChangeResult + Send + 'static,
 ) -> Result<Audited<Value>, Problem> {
-    let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
+    let tenant = call.tenant.clone();
+    let name = call.param(0).to_owned();
     change(api, call, move |tx| {
         run(tx, &store::find(tx, &tenant, &name)?.or_not_found("alert channel")?)
     })
 }
 
 fn find(api: &Api, call: &Call) -> Result<Channel, Problem> {
-    api.store.read(|tx| store::find(tx, &call.tenant, call.param(0)))?.or_not_found("alert channel")
+    api.env
+        .store
+        .read(|tx| store::find(tx, &call.tenant, call.param(0)))?
+        .or_not_found("alert channel")
 }
 
 fn shown(tx: &ReadTx<'_>, channel: &Channel) -> StoreResult<Value> {

@@ -42,11 +42,12 @@ impl Refusals {
 pub(super) fn finish(
     asked: &Asked,
     took: Duration,
-    refusals: (&Refusals, Duration),
+    refusals: &Refusals,
+    now: Duration,
     mut response: Response,
 ) -> Response {
     add_request_id(&mut response, &asked.request_id);
-    log(asked, took, refusals, &response);
+    log(asked, took, refusals, now, &response);
     response
 }
 
@@ -63,7 +64,8 @@ fn add_request_id(response: &mut Response, request_id: &str) {
     }
 }
 
-fn log(asked: &Asked, took: Duration, (refusals, now): (&Refusals, Duration), response: &Response) {
+/// Logs an answer. `now` is the monotonic time, for the limit of logged refusals.
+fn log(asked: &Asked, took: Duration, refusals: &Refusals, now: Duration, response: &Response) {
     let Asked { request_id, client, target } = asked;
     let (method, path) = match target {
         // The rest of the path is a secret.
@@ -71,7 +73,8 @@ fn log(asked: &Asked, took: Duration, (refusals, now): (&Refusals, Duration), re
         Some((method, path)) => (method.as_str(), path.as_str()),
         None => ("-", "-"),
     };
-    let (status, cause) = (response.status, response.cause.as_deref());
+    let status = response.status;
+    let cause = response.cause.as_deref();
     let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
     // The macros need a constant level and message.
     if status == 500 {

@@ -145,7 +145,7 @@ fn list(api: &Api, _call: &Call) -> Result<Response, Problem> {
         bytes,
     };
     let Status { since, ended_at, events, bytes, error, hot } = archiving.status_with_asked()?;
-    let settings = api.settings.get();
+    let settings = api.env.settings.get();
     let span = |span: Duration| humantime::format_duration(span).to_string().replace(' ', "");
     Ok(ok(&ArchiveAnswer {
         directory: archiving.archive.directory().display().to_string(),
@@ -174,7 +174,7 @@ fn run(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         let detail = "older_than must be 24h or more, like 60days or 2months.";
         return Err(Problem::unprocessable(detail));
     }
-    let now = api.clock.wall();
+    let now = api.env.clock.wall();
     let before = now.minus(age);
     if dry_run {
         let Count { events, bytes } = lists::read(api, call, |tx| {
@@ -192,7 +192,7 @@ fn run(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         terms: json!({ "before_ms": before.ms() }),
         asked_by: AskedBy::of(&call.event(now)),
         key: None,
-        claimed_at: api.clock.now(),
+        claimed_at: api.env.clock.now(),
     };
     let done = change(api, call, move |tx| {
         if claimed_effects::claim(tx, &new)?.is_none() {
@@ -210,9 +210,9 @@ fn run(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let month = Month::parse(call.param(0)).or_not_found("month")?;
     let archiving = &api.flow.archiving;
-    let holds = api.store.read(legal_holds::all)?;
+    let holds = api.env.store.read(legal_holds::all)?;
     if archiving.archive.path(&month).exists()
-        && removal::is_held(&archiving.archive, &api.store, &month)?
+        && removal::is_held(&archiving.archive, &api.env.store, &month)?
     {
         return Err(Problem::conflict("A legal hold needs an event of this month."));
     }

@@ -6,6 +6,7 @@ use crate::api::prelude::*;
 use crate::archive::tables::moves::{self, Wanted};
 use crate::archive::{Archive, ArchivedKind, Batch, Month};
 use crate::base::id;
+use crate::env::Env;
 use crate::model::delivery::Delivery;
 use crate::model::event::Event;
 use crate::model::webhook_event::WebhookEvent;
@@ -13,7 +14,7 @@ use crate::store::error::{Error, Result as StoreResult};
 use crate::store::page::RowPage;
 use crate::store::search::{Hit, HitKind};
 use crate::store::tx::{ReadTx, WriteTx};
-use crate::store::{OwnReader, read_only, seen_keys};
+use crate::store::{OwnReader, Store, read_only, seen_keys};
 
 /// What can be in the archive.
 pub(super) trait Archived {
@@ -65,8 +66,8 @@ pub(super) fn audit_months(
     is_wanted: impl Fn(&Month) -> bool,
 ) -> Result<impl Iterator<Item = Api>, Problem> {
     let own = api.clone();
-    let read = move |month: Month| match own.flow.archiving.audit.read(&month, &own.store) {
-        Ok(store) => Some(Api { store, ..own.clone() }),
+    let read = move |month: Month| match own.flow.archiving.audit.read(&month, &own.env.store) {
+        Ok(store) => Some(over(&own, store)),
         Err(error) => {
             tracing::error!(%error, %month, "a month of audit events cannot be read");
             None
@@ -101,11 +102,13 @@ fn open<T: Archived>(
 ) -> Option<Api> {
     let archive = &api.flow.archiving.archive;
     let read = || {
-        let numbers = archive.numbers(month, &api.store)?.get(T::AT).copied().unwrap_or_default();
+        let numbers =
+            archive.numbers(month, &api.env.store)?.get(T::AT).copied().unwrap_or_default();
         if !is_needed(numbers.0, numbers.1) {
             return Ok(None);
         }
-        Ok(Some(Api { store: archive.read(month, &api.store)?, ..api.clone() }))
+        let store = archive.read(month, &api.env.store)?;
+        Ok(Some(over(api, store)))
     };
     let failed =
         |error: &Error| tracing::error!(%error, %month, "a month of the archive cannot be read");
@@ -121,8 +124,14 @@ pub(super) fn each(api: &Api) -> Result<impl Iterator<Item = Api>, Problem> {
 /// An API that reads the file of a month; without one, the database.
 pub(super) fn reading(api: &Api, month: Option<&str>) -> Result<Api, Problem> {
     let Some(month) = month.and_then(Month::parse) else { return Ok(api.clone()) };
-    let store = api.flow.archiving.archive.read(&month, &api.store)?;
-    Ok(Api { store, ..api.clone() })
+    let store = api.flow.archiving.archive.read(&month, &api.env.store)?;
+    Ok(over(api, store))
+}
+
+/// The API over another file.
+fn over(api: &Api, store: Store) -> Api {
+    let env = Env { store, ..api.env.clone() };
+    Api { env, ..api.clone() }
 }
 
 /// Reads one thing from the database, or else from the archive.
@@ -140,7 +149,7 @@ pub(super) fn find_with<T: Archived, U>(
     by: By<'_>,
     read: impl Fn(&ReadTx<'_>) -> StoreResult<Option<(T, U)>>,
 ) -> Result<Option<(T, U)>, Problem> {
-    if let Some(found) = api.store.read(&read)? {
+    if let Some(found) = api.env.store.read(&read)? {
         return Ok(Some(found));
     }
     for month in names_by(api, by)? {
@@ -149,7 +158,7 @@ pub(super) fn find_with<T: Archived, U>(
             By::Id(_) => true,
         };
         let Some(of_month) = open::<T>(api, &month, has) else { continue };
-        if let Some((mut found, more)) = of_month.store.read(&read)? {
+        if let Some((mut found, more)) = of_month.env.store.read(&read)? {
             found.note(&month);
             return Ok(Some((found, more)));
         }
@@ -166,7 +175,8 @@ pub(super) fn page<T: Archived>(
     key: Option<(ArchivedKind, &str)>,
     read: impl Fn(&ReadTx<'_>) -> StoreResult<RowPage<T>>,
 ) -> Result<RowPage<T>, Problem> {
-    let (end, below) = (lists::end(api), call.query.page()?.after);
+    let end = lists::end(api);
+    let below = call.query.page()?.after;
     let mut all = lists::read_until(api, call, end, &read)?;
     let mut months = names(&api.flow.archiving.archive)?;
     if let Some((kind, key)) = key {
@@ -225,14 +235,14 @@ pub(super) fn of_webhook_id(
     call: &Call,
     webhook_id: &str,
 ) -> Result<Option<(Month, Api, i64)>, Problem> {
-    let seen = api.store.read(|tx| seen_keys::by_webhook_id(tx, webhook_id))?;
+    let seen = api.env.store.read(|tx| seen_keys::by_webhook_id(tx, webhook_id))?;
     let Some((month, id)) = seen.and_then(|seen| Some((Month::parse(&seen.month)?, seen.id)))
     else {
         return Ok(None);
     };
     let Some(of_month) = open::<Event>(api, &month, |_, _| true) else { return Ok(None) };
     let wanted = Wanted::Id(call.tenant.clone(), id);
-    let place = of_month.store.read(|tx| moves::place(tx, ArchivedKind::Event, &wanted))?;
+    let place = of_month.env.store.read(|tx| moves::place(tx, ArchivedKind::Event, &wanted))?;
     Ok(place.map(|place| (month, of_month, place.seq)))
 }
 
@@ -269,7 +279,7 @@ fn to_bring_back(api: &Api, kind: ArchivedKind, wanted: Wanted) -> Result<Back, 
     let mut next = Some(wanted);
     let mut found = Vec::new();
     while let Some(wanted) = next.take() {
-        if api.store.read(|tx| moves::place(tx, kind, &wanted))?.is_some() {
+        if api.env.store.read(|tx| moves::place(tx, kind, &wanted))?.is_some() {
             break;
         }
         let by = match &wanted {

@@ -106,7 +106,8 @@ const AGGREGATE_ID: Param = Param::query::<SomeText>(
 
 /// `GET /v1/audit-events`, newest first.
 pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let (query, page) = (&call.query, call.query.page()?);
+    let query = &call.query;
+    let page = call.query.page()?;
     let mut filter = AuditEventFilter {
         actor: query.text("actor"),
         action: query.text("action"),
@@ -116,14 +117,15 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         resources: None,
         done: query.span()?,
     };
-    let (kind, id) = (query.text("aggregate_type"), query.text("aggregate_id"));
+    let kind = query.text("aggregate_type");
+    let id = query.text("aggregate_id");
     if kind.is_some() && id.is_none() {
         return Err(Problem::unprocessable("aggregate_type needs aggregate_id."));
     }
     if let Some(id) = id {
         filter.resources = Some(resources_of(api, call, kind.as_deref(), &id)?);
     } else if let Some(name) = filter.resource.as_ref().filter(|name| !is_type(name)) {
-        let names = api.store.read(|tx| audit_events::names_of(tx, &call.tenant, name))?;
+        let names = api.env.store.read(|tx| audit_events::names_of(tx, &call.tenant, name))?;
         if let Some(names) = names {
             filter.resources = Some(serde_json::to_string(&names).unwrap_or_default());
             filter.resource = None;
@@ -141,7 +143,8 @@ fn is_type(name: &str) -> bool {
 
 /// The events of an aggregate and their deliveries, wherever they are, until there are enough; as JSON.
 fn resources_of(api: &Api, call: &Call, kind: Option<&str>, id: &str) -> Result<String, Problem> {
-    let (end, of) = (lists::end(api), &call.tenant);
+    let end = lists::end(api);
+    let of = &call.tenant;
     let read = |tx: &ReadTx<'_>| audit_events::resources_of(tx, of, kind, id);
     let mut found = lists::read_until(api, call, end, read)?;
     for of_month in archived::each(api)? {
@@ -174,7 +177,7 @@ fn everywhere(
         if found.next.is_some() {
             break;
         }
-        let first = of_month.store.read(meta::audit_start)?;
+        let first = of_month.env.store.read(meta::audit_start)?;
         let Some(first) = first.filter(|first| first.seq.saturating_add(1) < newest.before) else {
             continue;
         };
@@ -197,11 +200,11 @@ fn everywhere(
 /// `GET /v1/audit-events/{seq}`
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let seq = call.param(0).parse().ok().or_not_found("audit event")?;
-    let by_seq = |api: &Api| api.store.read(|tx| audit_events::by_seq(tx, &call.tenant, seq));
+    let by_seq = |api: &Api| api.env.store.read(|tx| audit_events::by_seq(tx, &call.tenant, seq));
     let mut found = by_seq(api)?;
-    if found.is_none() && api.store.read(audit_events::start)?.seq >= seq {
+    if found.is_none() && api.env.store.read(audit_events::start)?.seq >= seq {
         for of_month in audit_months(api, |_| true)? {
-            if of_month.store.read(meta::audit_start)?.is_some_and(|first| first.seq < seq) {
+            if of_month.env.store.read(meta::audit_start)?.is_some_and(|first| first.seq < seq) {
                 found = by_seq(&of_month)?;
                 break;
             }
@@ -230,7 +233,8 @@ struct Verification {
 fn verify(api: &Api, call: &Call) -> Result<Response, Problem> {
     let report = lists::read(api, call, |tx| audit_events::verify_newest(tx, MAX_VERIFIED))?;
     let Report { rows, start, end, breaks } = report;
-    let (ok_so_far, from_seq) = (breaks.is_empty(), start.seq.saturating_add(1));
+    let ok_so_far = breaks.is_empty();
+    let from_seq = start.seq.saturating_add(1);
     let breaks = breaks.iter().take(MAX_BREAKS).map(ToString::to_string).collect();
     Ok(ok(&Verification { ok: ok_so_far, rows, from_seq, to_seq: end.seq, breaks }))
 }

@@ -208,13 +208,13 @@ where
     T: Send + 'static,
     R: FnMut(&WriteTx<'_>) -> ChangeResult<(Change, T)> + Send + 'static,
 {
-    let event = call.event(api.clock.wall());
-    let settings = api.settings.get();
+    let event = call.event(api.env.clock.wall());
+    let settings = api.env.settings.get();
     let tenant = call.tenant.clone();
     let action = call.action;
     let key = ChangeKey::new(api, call).filter(|_| claimed.is_none());
     let claims = api.flow.claims.clone();
-    api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
+    api.env.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
         // What is refused after a write leaves nothing, and the other jobs of the transaction keep what they wrote.
         let done = tx.in_savepoint(|| {
             if let Some(Err(problem)) = key.as_ref().map(|key| key.check(tx)).transpose()? {
@@ -275,7 +275,7 @@ impl Api {
 
     /// The answer to a call that was allowed but failed, which is audited.
     pub(super) fn failed(&self, call: &Call, problem: Problem) -> Response {
-        let mut event = call.event(self.clock.wall());
+        let mut event = call.event(self.env.clock.wall());
         event.resource_id = call.params.first().cloned().or_else(|| name_in(&call.request.body));
         self.note(event, Outcome::Failure, &problem);
         problem.into()
@@ -293,7 +293,7 @@ impl Api {
             Some((tenant, who)) => (tenant.as_str(), who.clone()),
             None => (DEFAULT_TENANT, Actor::anonymous()),
         };
-        let event = NewAuditEvent::local(self.clock.wall(), tenant, who, action);
+        let event = NewAuditEvent::local(self.env.clock.wall(), tenant, who, action);
         let resource_id = params.first().cloned();
         let event = NewAuditEvent { origin: origin(head), resource_id, ..event };
         self.note(event, Outcome::Denied, &denied.problem);

@@ -210,7 +210,8 @@ impl Auth {
 
     /// Counts a failure, and returns its answer.
     fn failed(&self, client: IpAddr, cause: String) -> Problem {
-        let (client, now) = (throttle::client(client), self.0.clock.monotonic());
+        let client = throttle::client(client);
+        let now = self.0.clock.monotonic();
         let mut failures = self.0.failures.lock();
         let problem = match failures.count(client, now) {
             ThrottleVerdict::Within => {

@@ -62,7 +62,8 @@ impl BackgroundTests {
     /// Shows a test of a tenant; `None` if it is not known.
     pub(super) fn show<T>(
         &self,
-        (id, tenant): (&str, &str),
+        id: &str,
+        tenant: &str,
         with: impl FnOnce(&BackgroundTest) -> T,
     ) -> Option<T> {
         let known = self.0.lock();

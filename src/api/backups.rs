@@ -99,14 +99,15 @@ struct MadeBackup {
 fn list(api: &Api, _call: &Call) -> Result<Response, Problem> {
     let backups = &api.flow.backups;
     let items = backups.list().into_iter().take(MAX_LISTED).map(BackupAnswer::of).collect();
-    let every_secs = api.settings.get().backup.every.map(|every| every.as_secs());
+    let every_secs = api.env.settings.get().backup.every.map(|every| every.as_secs());
     Ok(ok(&Backups { directory: backups.directory.display().to_string(), every_secs, items }))
 }
 
 impl BackupAnswer {
     fn of(BackupFile { path, manifest }: BackupFile) -> Self {
         let Manifest { created_at, reason, version, facts, bytes, .. } = manifest;
-        let (path, master_key_id) = (path.display().to_string(), facts.master_key_id);
+        let path = path.display().to_string();
+        let master_key_id = facts.master_key_id;
         Self { path, created_at, reason: reason.into(), bytes, version, master_key_id }
     }
 }
@@ -185,7 +186,7 @@ fn apart(
 }
 
 fn run(api: &Api, call: &Call, running: Running) -> Result<Audited<Value>, Problem> {
-    let start = api.clock.monotonic();
+    let start = api.env.clock.monotonic();
     let backups = &api.flow.backups;
     let reserved = claimed::reserve(api, EffectKind::BackupMake, "backup", BUSY)?;
     let wanted = Wanted { reserved, terms: json!({}), busy: BUSY };
@@ -199,9 +200,11 @@ fn run(api: &Api, call: &Call, running: Running) -> Result<Audited<Value>, Probl
             return Err(Problem::conflict(format!("The backup was not made: {error}.")));
         }
     };
-    let seconds = api.clock.monotonic().saturating_sub(start).as_secs_f64();
-    let (path, file) = (path.display().to_string(), manifest.file);
-    let (created_at, bytes) = (manifest.created_at, manifest.bytes);
+    let seconds = api.env.clock.monotonic().saturating_sub(start).as_secs_f64();
+    let path = path.display().to_string();
+    let file = manifest.file;
+    let created_at = manifest.created_at;
+    let bytes = manifest.bytes;
     let made = MadeBackup { path, created_at, bytes, seconds };
     claimed::finish(api, call, &claim, move |_tx| Ok(Change::made("backup", &file, &made)))
 }

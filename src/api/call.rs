@@ -133,7 +133,8 @@ impl Query {
         let mut query = Self::default();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let (name, value) = (decode(name)?, decode(value)?);
+            let name = decode(name)?;
+            let value = decode(value)?;
             let known = || doc.params.iter().filter(|param| param.place == Place::Query);
             let param = known().find(|param| param.name == name);
             if param.is_none() {

@@ -57,11 +57,11 @@ where
         subject: reserved.subject().to_owned(),
         tenant: call.tenant.clone(),
         terms,
-        asked_by: AskedBy::of(&call.event(api.clock.wall())),
+        asked_by: AskedBy::of(&call.event(api.env.clock.wall())),
         key: key.as_ref().map(ChangeKey::request),
-        claimed_at: api.clock.now(),
+        claimed_at: api.env.clock.now(),
     };
-    let claimed = api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
+    let claimed = api.env.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
         if let Some(Err(problem)) = key.as_ref().map(|key| key.check(tx)).transpose()? {
             return Ok(Err(problem));
         }

@@ -67,9 +67,9 @@ struct ClockConfirmation {
 
 /// `GET /v1/clock`
 fn show(api: &Api, _call: &Call) -> Result<Response, Problem> {
-    let now = api.clock.now();
-    let chores = api.store.read(chores::all)?;
-    let suspicion = api.clock.suspicion();
+    let now = api.env.clock.now();
+    let chores = api.env.store.read(chores::all)?;
+    let suspicion = api.env.clock.suspicion();
     let duty = |chore: Chore| DutyReport {
         duty: chore.duty,
         due_at: chore.due_at,
@@ -77,7 +77,7 @@ fn show(api: &Api, _call: &Call) -> Result<Response, Problem> {
         is_late: chore.is_late(now),
     };
     Ok(ok(&ClockReport {
-        shown: api.clock.shown(),
+        shown: api.env.clock.shown(),
         believed: now,
         doubt: suspicion.map(|suspicion| suspicion.doubt),
         believed_from: suspicion.map(Suspicion::ends_at),
@@ -87,11 +87,11 @@ fn show(api: &Api, _call: &Call) -> Result<Response, Problem> {
 
 /// `POST /v1/clock/confirm`
 fn confirm(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let Some(suspicion) = api.clock.suspicion() else {
+    let Some(suspicion) = api.env.clock.suspicion() else {
         return Err(Problem::conflict("The clock is believed already."));
     };
-    let shown = api.clock.shown();
-    let before = json!({ "doubt": suspicion.doubt, "believed": api.clock.now() });
+    let shown = api.env.clock.shown();
+    let before = json!({ "doubt": suspicion.doubt, "believed": api.env.clock.now() });
     let after = json!({ "doubt": Value::Null, "believed": shown });
     let audited = change(api, call, move |tx| {
         known_time::confirm(tx, shown)?;
@@ -99,6 +99,6 @@ fn confirm(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         Ok(change.answer(ClockConfirmation { shown }))
     })?;
     // Only what is recorded is done.
-    api.clock.confirm();
+    api.env.clock.confirm();
     Ok(audited)
 }

@@ -102,11 +102,12 @@ impl Confirmation {
 /// `POST /v1/deliveries/{id}/confirm`
 fn confirm(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let outcome = call.json::<Confirmation>()?.outcome()?;
-    let (tenant, seq) = (call.tenant.clone(), find(api, call)?.seq);
+    let tenant = call.tenant.clone();
+    let seq = find(api, call)?.seq;
     let confirm = api.flow.confirmations.clone();
     // Asked first: the attempt's outcome goes to the writer before it is no longer in flight.
     let is_early = api.flow.in_flight.since(seq).is_some();
-    let held = api.store.read(|tx| leases::any(tx, seq))?.or_not_found("delivery")?;
+    let held = api.env.store.read(|tx| leases::any(tx, seq))?.or_not_found("delivery")?;
     let outcome = confirm.cleaned(&held, outcome)?;
     let done = change_and(api, call, move |tx| {
         let before = delivery_lists::by_seq(tx, &tenant, seq)?;
@@ -157,9 +158,10 @@ fn confirm_by_url(api: &Api, call: Call, reply: Reply) {
         Ok(read) => read,
         Err(problem) => return reply.send(problem.into()),
     };
-    let (delivery, counts, share) =
-        (presented.attempt.delivery, Arc::clone(&confirm.counts), call.share);
-    api.store.writer().submit(
+    let delivery = presented.attempt.delivery;
+    let counts = Arc::clone(&confirm.counts);
+    let share = call.share;
+    api.env.store.writer().submit(
         Queue::Accept,
         move |tx| confirm.settle(tx, delivery, Presented::Token(&presented), &outcome),
         move |done| {

@@ -109,7 +109,8 @@ fn next(api: &Api, call: Call, reply: Reply) {
         Err(problem) => return reply.send(problem.into()),
     };
     let show = move |answer| shown(answer, exact).unwrap_or_else(Into::into);
-    let (subscription, show) = (subscription.seq, Box::new(show));
+    let subscription = subscription.seq;
+    let show = Box::new(show);
     let payer = Payer::tenant(&call.tenant);
     api.flow.consume.next(LeaseRequest { subscription, payer, most, wait, reply, show });
 }
@@ -135,7 +136,7 @@ fn read_next(api: &Api, call: &Call) -> Result<(Subscription, u32, Duration, boo
 
 /// The pull subscription that the path names.
 fn find(api: &Api, call: &Call) -> Result<Subscription, Problem> {
-    let found = api.store.read(|tx| subscriptions::find(tx, &call.tenant, call.param(0)))?;
+    let found = api.env.store.read(|tx| subscriptions::find(tx, &call.tenant, call.param(0)))?;
     let found = found.or_not_found("subscription")?;
     match found.new.target {
         Target::Pull => Ok(found),

@@ -16,16 +16,13 @@ use crate::api::limits::Limits;
 use crate::api::problem::Problem;
 use crate::archive::mover::Archiving;
 use crate::backup::schedule::Backups;
-use crate::base::budget::Budget;
-use crate::base::clock::{Clock, Timestamp};
+use crate::base::clock::Timestamp;
 use crate::base::fair::FairQueue;
-use crate::base::id::Draw;
-use crate::config::Live;
 use crate::databases::database::Databases;
+use crate::env::Env;
 use crate::http::message::Response;
 use crate::http::server::StatsHandle;
 use crate::http::service::Reply;
-use crate::keys::Keyring;
 use crate::pipeline::claims::Claims;
 use crate::pipeline::confirmations::Confirmations;
 use crate::pipeline::consume::Consume;
@@ -40,7 +37,6 @@ use crate::pipeline::upkeep::credential_rotation::CredentialRotation;
 use crate::pipeline::upkeep::disk_watch::DiskWatch;
 use crate::pipeline::upkeep::master_key_rotation::Rotation;
 use crate::sources::SourceStatuses;
-use crate::store::Store;
 use crate::store::stats::TenantCounts;
 
 /// The stages the API hands work to.
@@ -90,24 +86,14 @@ type LongCounts = Mutex<HashMap<String, (Duration, TenantCounts)>>;
 /// The API and what it is built from.
 #[derive(Clone)]
 pub struct Api {
-    /// The database.
-    pub store: Store,
-    /// The clock.
-    pub clock: Clock,
-    /// The source of random numbers.
-    pub draw: Arc<dyn Draw>,
-    /// The master keys that seal secrets.
-    pub key: Arc<Keyring>,
+    /// The environment.
+    pub env: Env,
     /// Hashes tokens.
     pub hasher: Arc<TokenHasher>,
     /// Checks tokens.
     pub auth: Auth,
     /// The stages.
     pub flow: Stages,
-    /// The memory budget of requests.
-    pub budget: Budget,
-    /// The settings in force.
-    pub settings: Live,
     /// Whether the latest test write succeeded.
     pub(super) last_write: Arc<LastWrite>,
     /// Counts of tenants with many pending deliveries.

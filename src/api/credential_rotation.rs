@@ -160,7 +160,8 @@ fn submit(api: &Api, call: Call, reply: Reply, wanted: Result<(String, Rotation)
         Ok(claimed) => claimed,
         Err(problem) => return reply.send(api.acted(&call, Err(problem))),
     };
-    let (own, tenant) = (api.clone(), call.tenant.clone());
+    let own = api.clone();
+    let tenant = call.tenant.clone();
     let job = move |turn| {
         let done = match turn {
             Turn::Now => run(&own, &call, &old, wanted),
@@ -174,7 +175,7 @@ fn submit(api: &Api, call: Call, reply: Reply, wanted: Result<(String, Rotation)
 
 /// The credential to rotate, which must be in force.
 fn active(api: &Api, call: &Call, id: &str) -> Result<Credential, Problem> {
-    let found = api.store.read(|tx| {
+    let found = api.env.store.read(|tx| {
         let Some(found) = credentials::by_id(tx, &call.tenant, id)? else { return Ok(None) };
         let is_sent = match found.owner {
             Owner::Provider(_) => true,
@@ -262,7 +263,7 @@ fn by_command(
         Some(why) => Err(Problem::conflict(why).into()),
         None => Ok(()),
     })?;
-    let output = command.run(&api.clock).map_err(unusable);
+    let output = command.run(&api.env.clock).map_err(unusable);
     let material = output.and_then(|secret| checked(api, call, old, &secret));
     let effect = Some(claim.effect.clone());
     let done = material.and_then(|material| {
@@ -282,7 +283,8 @@ fn checked(
     secret: &str,
 ) -> Result<ReplacementCredential, Problem> {
     if let Owner::Provider(_) = old.owner {
-        let found = api.store.read(|tx| providers::by_name(tx, &call.tenant, &old.owner_name))?;
+        let found =
+            api.env.store.read(|tx| providers::by_name(tx, &call.tenant, &old.owner_name))?;
         let provider = found.or_not_found("provider")?;
         let checked = provider.new.scheme.check_secret(secret);
         checked.map_err(|error| unusable(error.to_string()))?;
@@ -309,15 +311,14 @@ fn store(
 ) -> Result<Audited<Credential>, Problem> {
     let Made { material, order: Order { overlap, reason }, shown: once, claim } = made;
     let own = api.flow.credential_rotation.clone();
-    let now = api.clock.wall();
+    let now = api.env.clock.wall();
     let before = old.clone();
     let is_claimed = claim.is_some();
     let made = carry_out(api, call, claim, move |tx| {
-        let times = (now, overlap);
         let begun = if is_claimed {
-            own.begin_claimed(tx, &before, &material, times)?
+            own.begin_claimed(tx, &before, &material, now, overlap)?
         } else {
-            own.begin(tx, &before, &material, times)?
+            own.begin(tx, &before, &material, now, overlap)?
         };
         let row = begun.map_err(Problem::conflict)?;
         let change = Change::made("credential", &row.id, &shown(&row))
@@ -339,7 +340,7 @@ fn verified(api: &Api, made: Audited<Credential>) -> Audited<Credential> {
         if let Err(error) = verified {
             tracing::error!(%error, credential = made.id, "a credential could not be verified; it is tried again");
         }
-        let after = api.store.read(|tx| credentials::by_id(tx, &made.tenant, &made.id));
+        let after = api.env.store.read(|tx| credentials::by_id(tx, &made.tenant, &made.id));
         after.ok().flatten().unwrap_or(made)
     })
 }
@@ -350,7 +351,7 @@ fn schedule(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let every = span(every.as_deref(), "every", &EVERY)?;
     let plan = RotationPlan { every, command: bare(command) };
     let old = active(api, call, call.param(0))?;
-    check_plan(&plan, &old, &api.settings.get())
+    check_plan(&plan, &old, &api.env.settings.get())
         .map_err(|why| Problem::unprocessable(format!("{why}.")))?;
     if plan.command.is_some() && call.tenant != DEFAULT_TENANT {
         let detail = "A command runs on the machine: only the tenant default may name one.";
@@ -365,15 +366,16 @@ fn schedule(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 
 /// `POST /v1/credentials/{id}/reveal`
 fn reveal(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let found = api.store.read(|tx| credentials::by_id(tx, &call.tenant, call.param(0)))?;
+    let found = api.env.store.read(|tx| credentials::by_id(tx, &call.tenant, call.param(0)))?;
     let next = found.or_not_found("credential")?;
     if next.state != CredentialState::Next || next.kind() != CredentialKind::Signing {
         let detail = "Only a signing secret that is next is shown: its receiver has to learn it.";
         return Err(Problem::conflict(detail));
     }
-    let secret = api.key.open(&context(&next.id), &next.sealed);
+    let secret = api.env.keyring.open(&context(&next.id), &next.sealed);
     let secret = secret.map_err(|error| Problem::internal(error.to_string()))?;
-    let (id, now) = (next.id.clone(), api.clock.wall());
+    let id = next.id.clone();
+    let now = api.env.clock.wall();
     change(api, call, move |tx| {
         rotations::seen(tx, &id, now)?;
         let next = shown(&next);

@@ -191,7 +191,7 @@ fn signing(
     let is_new = secret.is_none();
     let key = match secret {
         Some(text) => SigningKey::parse(&text).map_err(|error| unusable(error.to_string()))?,
-        None => SigningKey::generate(kind, &*api.draw)
+        None => SigningKey::generate(kind, &*api.env.draw)
             .ok_or_else(|| unusable("none was made".to_owned()))?,
     };
     let settings = key.settings();
@@ -207,8 +207,9 @@ fn certificate(api: &Api, pem: String) -> Result<StorableCredential, Problem> {
         return Err(unusable(format!("it has more than {MAX_SECRET_BYTES} bytes")));
     }
     let identity = Identity::read(&pem).map_err(unusable)?;
-    let (valid_until, fingerprint) = (identity.valid_until, identity.fingerprint);
-    if valid_until <= api.clock.wall() {
+    let valid_until = identity.valid_until;
+    let fingerprint = identity.fingerprint;
+    if valid_until <= api.env.clock.wall() {
         return Err(unusable(format!("the certificate expired at {valid_until}")));
     }
     let settings = Settings::ClientCertificate { fingerprint };
@@ -349,7 +350,7 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 
 /// `GET /v1/credentials/{id}`
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let found = api.store.read(|tx| credentials::by_id(tx, &call.tenant, call.param(0)))?;
+    let found = api.env.store.read(|tx| credentials::by_id(tx, &call.tenant, call.param(0)))?;
     found.map(|one| ok(&shown(&one))).or_not_found("credential")
 }
 
@@ -359,10 +360,11 @@ fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let StorableCredential { settings, secret, valid_until, is_new } =
         call.json::<CredentialSetting>()?.check(api)?;
     check_fits(&subscription, &settings)?;
-    let now = api.clock.wall();
+    let now = api.env.clock.wall();
     let mut sealed = to_seal(api, now, settings, &secret);
     sealed.valid_until = valid_until;
-    let (tenant, seq) = (call.tenant.clone(), subscription.seq);
+    let tenant = call.tenant.clone();
+    let seq = subscription.seq;
     change(api, call, move |tx| {
         let owner = Owner::Subscription(seq);
         let mut new = sealed.of(&tenant, owner, now);
@@ -418,7 +420,8 @@ fn check_fits(subscription: &Subscription, settings: &Settings) -> Result<(), Pr
 
 /// `POST /v1/credentials/{id}/revoke`
 fn revoke(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
+    let tenant = call.tenant.clone();
+    let id = call.param(0).to_owned();
     change(api, call, move |tx| {
         let before = credentials::by_id(tx, &tenant, &id)?.or_not_found("credential")?;
         if before.state == CredentialState::Revoked {

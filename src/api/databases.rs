@@ -75,7 +75,7 @@ struct DatabaseTest {
 
 /// `GET /v1/databases`
 fn list(api: &Api, _call: &Call) -> Result<Response, Problem> {
-    let items = api.store.read(|tx| {
+    let items = api.env.store.read(|tx| {
         let shown = |database: &Arc<Database>| {
             Ok(answer(database, &database_users::of(tx, database.name())?))
         };
@@ -118,7 +118,7 @@ fn test(api: &Api, call: Call, reply: Reply) {
 
 fn tested(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let database = api.flow.databases.get(call.param(0)).or_not_found("database")?;
-    let users = api.store.read(|tx| database_users::of(tx, database.name()))?;
+    let users = api.env.store.read(|tx| database_users::of(tx, database.name()))?;
     let is_written = users.iter().any(|user| user.kind == UserKind::Subscription);
     let guard = if is_written { Guard::Needed } else { Guard::NotNeeded };
     let checks = inspect::checks(database, guard);

@@ -89,7 +89,8 @@ struct Summary {
 
 /// `GET /v1/dead-letters/summary`
 fn summary(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let (subscription, made) = (call.query.text("subscription"), call.query.span()?);
+    let subscription = call.query.text("subscription");
+    let made = call.query.span()?;
     let groups = lists::read(api, call, |tx| {
         dead_letters::summary(tx, &call.tenant, subscription.as_deref(), made)
     })?;

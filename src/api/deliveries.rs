@@ -178,7 +178,7 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
         Ok(Some((found, more)))
     })?;
     let (delivery, (waiting, failure)) = found.or_not_found("delivery")?;
-    let past_holds = api.store.read(|tx| past_holds(api, tx, &delivery))?;
+    let past_holds = api.env.store.read(|tx| past_holds(api, tx, &delivery))?;
     let delivery = InFlightDelivery::of(api, delivery);
     Ok(ok(&DeliveryDetail { delivery, waiting, failure, past_holds }))
 }
@@ -189,7 +189,7 @@ fn past_holds(api: &Api, tx: &ReadTx<'_>, of: &Delivery) -> StoreResult<Vec<Past
         return Ok(Vec::new());
     };
     let site = subscriptions::site(&subscription);
-    let until = of.finished_at.unwrap_or_else(|| api.clock.wall());
+    let until = of.finished_at.unwrap_or_else(|| api.env.clock.wall());
     past_holds::between(tx, subscription.seq, site, of.created_at, until)
 }
 
@@ -209,14 +209,15 @@ pub(super) fn waiting(api: &Api, tx: &ReadTx<'_>, of: &Delivery) -> StoreResult<
         is_pull: subscription.new.target == Target::Pull,
         in_flight_since: api.flow.in_flight.since(delivery.seq),
         rate: subscription.new.policy.rate.as_deref(),
-        now: api.clock.now(),
+        now: api.env.clock.now(),
     };
     Ok(waiting::waiting(known(of), head.as_ref().map(known)))
 }
 
 /// `GET /v1/deliveries/{id}/attempts`
 pub(super) fn list_attempts(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let (seq, page) = (number(call)?, call.query.page()?);
+    let seq = number(call)?;
+    let page = call.query.page()?;
     let after = page.after.and_then(|after| u32::try_from(after).ok()).unwrap_or(0);
     let found = archived::find_with(api, By::Number(seq.0), |tx| {
         let Some(found) = delivery_lists::by_seq(tx, &call.tenant, seq)? else { return Ok(None) };
@@ -230,11 +231,14 @@ pub(super) fn list_attempts(api: &Api, call: &Call) -> Result<Response, Problem>
 /// `POST /v1/deliveries/{id}/retry`: due now if it waits, reopened if it was given up. A dead letter does not overtake
 /// those of its lane that a job is about to replay.
 pub(super) fn retry(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (now, of) = (api.clock.now(), find(api, call)?);
+    let now = api.env.clock.now();
+    let of = find(api, call)?;
     let RetryRequest { rendered_anew } = call.optional_json()?;
     if let (DeliveryState::DeadLetter, Some(lane)) = (of.state, of.lane) {
-        let (tenant, place) = (&call.tenant, (of.order_at, of.seq));
-        let job = api.store.read(|tx| tables::replays_before(tx, tenant, lane, place))?;
+        let tenant = &call.tenant;
+        let replay =
+            |tx: &ReadTx<'_>| tables::replays_before(tx, tenant, lane, of.order_at, of.seq);
+        let job = api.env.store.read(replay)?;
         if let Some(job) = job {
             return Err(Problem::conflict(format!(
                 "The job {job} replays earlier dead letters of its lane; wait for its end, or pause or cancel it."
@@ -247,31 +251,33 @@ pub(super) fn retry(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         return Err(refused(&of, "an attempt is in flight: wait for its end"));
     }
     if rendered_anew
-        && api.store.read(|tx| renderings::count_past(tx, of.seq))? >= renderings::MAX_PAST
+        && api.env.store.read(|tx| renderings::count_past(tx, of.seq))? >= renderings::MAX_PAST
     {
         return Err(refused(&of, TOO_OFTEN));
     }
-    act(api, call, (RETRY_RULE, None), move |tx, of| {
+    act(api, call, RETRY_RULE, None, move |tx, of| {
         settlement::retry(tx, of.seq, rendered_anew, now)
     })
 }
 
 /// `POST /v1/deliveries/{id}/cancel`
 pub(super) fn cancel(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let now = api.clock.now();
+    let now = api.env.clock.now();
     let reason = format!("cancelled by {}", call.who.display);
-    act(api, call, (CANCEL_RULE, None), move |tx, of| settlement::cancel(tx, of.seq, &reason, now))
+    act(api, call, CANCEL_RULE, None, move |tx, of| settlement::cancel(tx, of.seq, &reason, now))
 }
 
 /// Changes one delivery. `rule` is the detail of the 409 if its state does not allow that. The reason is audited.
 pub(super) fn act(
     api: &Api,
     call: &Call,
-    (rule, reason): (&'static str, Option<String>),
+    rule: &'static str,
+    reason: Option<String>,
     mut run: impl FnMut(&WriteTx<'_>, &Delivery) -> StoreResult<()> + Send + 'static,
 ) -> Result<Audited<Value>, Problem> {
     let found = find(api, call)?;
-    let (tenant, seq) = (call.tenant.clone(), found.seq);
+    let tenant = call.tenant.clone();
+    let seq = found.seq;
     change(api, call, move |tx| {
         let before = delivery_lists::by_seq(tx, &tenant, seq)?.or_not_found("delivery")?;
         match tx.in_savepoint(|| run(tx, &before))? {

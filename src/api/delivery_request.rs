@@ -93,7 +93,7 @@ struct Stored {
 /// Fails with 404 where there is no such attempt, 409 where it sent nothing or the subscription was deleted.
 fn stored_of(api: &Api, of: &Delivery, attempt: Option<u32>) -> Result<Stored, Problem> {
     let event = (of.tenant.as_str(), of.event_id.as_str());
-    let found = api.store.read(|tx| {
+    let found = api.env.store.read(|tx| {
         let Some(subscription) = subscriptions::find(tx, &of.tenant, &of.subscription)? else {
             return Ok(None);
         };
@@ -140,14 +140,13 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     outgoing.run_no = of.run_no;
     outgoing.attempt_count = of.attempt_count;
     let sealed_fields = outgoing.sealed_fields;
-    let erased =
-        sealed_fields > 0 && api.flow.publish.privacy.is_erased(&of.tenant, &outgoing.payload)?;
+    let erased = sealed_fields > 0 && api.env.privacy.is_erased(&of.tenant, &outgoing.payload)?;
     if sealed_fields > 0 {
         outgoing.payload = sealed::redact(&outgoing.payload);
     }
     let format = fixed.as_ref().map_or(subscription.new.format, |fixed| fixed.format);
     let method = subscription.new.method.as_str().to_owned();
-    let box_name = api.settings.get().r#box.name.clone();
+    let box_name = api.env.settings.get().r#box.name.clone();
     let kept = sent.zip(fixed.as_ref()).and_then(|(sent, fixed)| {
         let shown = as_sent(&sent, fixed, box_name.as_deref(), outgoing.clone())?;
         Some((sent, shown))

@@ -51,16 +51,18 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 
 /// `GET /v1/escalations/{id}`
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let found = api.store.read(|tx| escalations::by_id(tx, &call.tenant, call.param(0)))?;
+    let found = api.env.store.read(|tx| escalations::by_id(tx, &call.tenant, call.param(0)))?;
     let found = found.or_not_found("escalation")?;
     Ok(ok(&found))
 }
 
 /// `POST /v1/escalations/{id}/acknowledge`
 fn acknowledge(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
+    let tenant = call.tenant.clone();
+    let id = call.param(0).to_owned();
     let by = if call.who.display.is_empty() { &call.who.id } else { &call.who.display };
-    let (by, now) = (by.clone(), api.clock.wall());
+    let by = by.clone();
+    let now = api.env.clock.wall();
     change(api, call, move |tx| {
         let before = escalations::by_id(tx, &tenant, &id)?.or_not_found("escalation")?;
         if let Some(at) = before.acknowledged_at {

@@ -211,7 +211,7 @@ fn admit(api: &Api, call: &Call, changes: &mut Changes, most: u64) -> Result<Sea
         let pii = tenants::pii(tx, &row.text(Column::Tenant).unwrap_or_default())?;
         Ok((row, pii))
     };
-    let (mut row, pii) = api.store.read(|tx| settled(read(tx)))??;
+    let (mut row, pii) = api.env.store.read(|tx| settled(read(tx)))??;
     let identity =
         |row: &SqlRow| (row.text(Column::SourceSystem), row.text(Column::IdempotencyKey));
     let before = identity(&row);
@@ -224,7 +224,7 @@ fn admit(api: &Api, call: &Call, changes: &mut Changes, most: u64) -> Result<Sea
     // An event may keep a source_system that a new event could not have.
     if let (Some(name), true) = (row.text(Column::SourceSystem), identity(&row).0 != before.0) {
         event::check_http_source(&name).map_err(|why| Problem::unprocessable(format!("{why}.")))?;
-        if api.store.read(|tx| sources::tables::exists(tx, &call.tenant, &name))? {
+        if api.env.store.read(|tx| sources::tables::exists(tx, &call.tenant, &name))? {
             return Err(Problem::of_source(&name));
         }
     }
@@ -237,12 +237,10 @@ fn admit(api: &Api, call: &Call, changes: &mut Changes, most: u64) -> Result<Sea
     if changes.payload.is_some() {
         row.sealed_fields = 0;
         let mut event = row.check(most).map_err(|defect| still_invalid(&defect))?;
-        api.flow.publish.privacy.admit(std::slice::from_mut(&mut event)).map_err(
-            |not| match not {
-                NotAdmitted::Refused { why, .. } => Problem::unprocessable(format!("{why}.")),
-                NotAdmitted::Failed(error) => error.into(),
-            },
-        )?;
+        api.env.privacy.admit(std::slice::from_mut(&mut event)).map_err(|not| match not {
+            NotAdmitted::Refused { why, .. } => Problem::unprocessable(format!("{why}.")),
+            NotAdmitted::Failed(error) => error.into(),
+        })?;
         changes.payload = Some(event.payload);
         return Ok(event.sealed);
     }
@@ -291,22 +289,27 @@ fn repaired(
 /// `POST /v1/events/{id}/fix`
 pub(super) fn fix(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let mut changes = Changes::read(call.json()?)?;
-    let most = u64::from(api.settings.get().limits.payload_bytes);
+    let most = u64::from(api.env.settings.get().limits.payload_bytes);
     let sealed = admit(api, call, &mut changes, most)?;
     let event_types = Arc::clone(&api.flow.publish.event_types);
-    let (tenant, id, clock) = (call.tenant.clone(), call.param(0).to_owned(), api.clock.clone());
-    let (of, payload, dry_run) = (id.clone(), changes.payload.clone(), changes.dry_run);
+    let tenant = call.tenant.clone();
+    let id = call.param(0).to_owned();
+    let clock = api.env.clock.clone();
+    let of = id.clone();
+    let payload = changes.payload.clone();
+    let dry_run = changes.dry_run;
     let found = move |tx: &ReadTx<'_>| {
         let seq = quarantined(tx, &tenant, &id)?;
         repaired(tx, seq, most, &changes, &event_types)
     };
     if dry_run {
-        let (.., before) = api.store.read(|tx| settled(found(tx)))??;
+        let (.., before) = api.env.store.read(|tx| settled(found(tx)))??;
         return Ok(Audited::dry_run(before));
     }
     change(api, call, move |tx| {
         let (mut row, mut event, before) = found(tx)?;
-        let (seq, is_replaced) = (row.seq, payload.is_some());
+        let seq = row.seq;
+        let is_replaced = payload.is_some();
         if is_replaced {
             event.sealed = sealed.clone();
         }
@@ -336,7 +339,9 @@ pub(super) fn discard(api: &Api, call: &Call) -> Result<Audited<Value>, Problem>
     let Discard { reason } = call.json()?;
     check_reason(&reason)?;
     let reason = format!("discarded by {}: {}", call.who.display, &*reason);
-    let (tenant, id, clock) = (call.tenant.clone(), call.param(0).to_owned(), api.clock.clone());
+    let tenant = call.tenant.clone();
+    let id = call.param(0).to_owned();
+    let clock = api.env.clock.clone();
     change(api, call, move |tx| {
         let seq = quarantined(tx, &tenant, &id)?;
         let before = shown(tx, seq)?;

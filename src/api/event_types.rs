@@ -98,13 +98,14 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 
 /// `GET /v1/event-types/{name}`
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let found = api.store.read(|tx| store::by_name(tx, &call.tenant, call.param(0)))?;
+    let found = api.env.store.read(|tx| store::by_name(tx, &call.tenant, call.param(0)))?;
     Ok(ok(&found.or_not_found("event type")?))
 }
 
 /// `GET /v1/event-types/{name}/proposal`
 fn propose(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let (tenant, name) = (&call.tenant, call.param(0));
+    let tenant = &call.tenant;
+    let name = call.param(0);
     check_name(name).ok().or_not_found("event type")?;
     let most = usize::try_from(MAX_SAMPLES).unwrap_or(usize::MAX);
     let _share = api.share(most.saturating_mul(store::MAX_SAMPLE_BYTES))?;
@@ -148,7 +149,8 @@ fn is_search_path(path: &str) -> bool {
 /// `PUT /v1/event-types/{name}`
 fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let EventTypeForm { description, schema, example, on_invalid, search_paths } = call.json()?;
-    let (name, now) = (call.param(0).to_owned(), api.clock.wall());
+    let name = call.param(0).to_owned();
+    let now = api.env.clock.wall();
     let wrong = |why: String| Problem::unprocessable(format!("{why}."));
     check_name(&name)?;
     if OperationalKind::ALL.iter().any(|kind| kind.as_str() == name) {
@@ -169,7 +171,8 @@ fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         return Err(wrong(format!("{path:?} is no path of a value: {form}")));
     }
     let on_invalid = on_invalid.unwrap_or(OnInvalid::Reject);
-    let (created_at, updated_at) = (now, now);
+    let created_at = now;
+    let updated_at = now;
     let new = EventType {
         seq: 0,
         name,
@@ -196,7 +199,8 @@ fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 
 /// `DELETE /v1/event-types/{name}`
 fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
+    let tenant = call.tenant.clone();
+    let name = call.param(0).to_owned();
     change(api, call, move |tx| {
         let before = store::by_name(tx, &tenant, &name)?.or_not_found("event type")?;
         store::delete(tx, &tenant, &name)?;

@@ -214,7 +214,8 @@ pub(super) fn publish(api: &Api, call: Call, reply: Reply) {
         Err(problem) => reply.send(problem.into()),
         Ok(new) => {
             // The memory is reserved until the answer, because the events wait for the writer.
-            let (share, idempotency) = (call.share, call.key);
+            let share = call.share;
+            let idempotency = call.key;
             let count = new.events.len();
             let done = move |outcome| {
                 reply.send(response(outcome, count));
@@ -296,8 +297,8 @@ fn place(event: usize, count: usize) -> String {
 }
 
 fn new_event(api: &Api, call: &Call, publication: Publication<'_>) -> Result<NewEvent, String> {
-    let received_at = api.clock.wall();
-    let id = id::uuid7(received_at, &*api.draw);
+    let received_at = api.env.clock.wall();
+    let id = id::uuid7(received_at, &*api.env.draw);
     let (payload, default_type) = match (publication.payload, publication.payload_base64) {
         (Some(json), None) => (json.get().as_bytes().to_vec(), "application/json"),
         (None, Some(text)) => {
@@ -308,7 +309,7 @@ fn new_event(api: &Api, call: &Call, publication: Publication<'_>) -> Result<New
         }
         _ => return Err("an event has either a payload or a payload_base64".to_owned()),
     };
-    let most = usize::try_from(api.settings.get().limits.payload_bytes).unwrap_or(usize::MAX);
+    let most = usize::try_from(api.env.settings.get().limits.payload_bytes).unwrap_or(usize::MAX);
     if payload.len() > most {
         return Err(format!(
             "the payload has {} bytes; at most {most} are accepted",
@@ -374,9 +375,9 @@ fn kept_headers(api: &Api, call: &Call, own: BTreeMap<String, String>) -> Option
             }
         }
     }
-    let settings = api.settings.get();
+    let settings = api.env.settings.get();
     let kept = &settings.events.keep_headers;
-    let has_policy = || api.flow.publish.privacy.has_policy(&call.tenant).unwrap_or(true);
+    let has_policy = || api.env.privacy.has_policy(&call.tenant).unwrap_or(true);
     let may_keep = !kept.is_empty() && !has_policy();
     for name in kept.iter().filter(|_| may_keep) {
         let is_own = fields.keys().any(|have| have.eq_ignore_ascii_case(name));
@@ -505,7 +506,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 /// them.
 pub(super) fn in_flight(api: &Api) -> Result<(Vec<i64>, Vec<Began>), Problem> {
     let all = api.flow.in_flight.all();
-    Ok(api.store.read(|tx| deliveries::events_of(tx, &all))?)
+    Ok(api.env.store.read(|tx| deliveries::events_of(tx, &all))?)
 }
 
 /// An event and its attempts.

@@ -42,7 +42,8 @@ pub(super) const RESOURCE: Resource = Resource {
 
 /// `GET /v1/external-calls`
 pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let (page, name) = (call.query.page()?, call.query.get("subscription"));
+    let page = call.query.page()?;
+    let name = call.query.get("subscription");
     let in_doubt: Option<bool> = call.query.word("in_doubt", |text| text.parse().ok())?;
     let newest = page.newest(&call.tenant);
     let found = lists::read(api, call, |tx| {
@@ -74,7 +75,8 @@ struct Ended {
 fn end(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Ended { made, reason } = call.json()?;
     check_reason(&reason)?;
-    let (of, now) = (deliveries::find(api, call)?, api.clock.now());
+    let of = deliveries::find(api, call)?;
+    let now = api.env.clock.now();
     change(api, call, move |tx| {
         let shown =
             |call: &ExternalCall| value(CallAnswer { subscription: &of.subscription, call });

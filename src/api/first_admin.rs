@@ -26,11 +26,11 @@ const GROUP: usize = 4;
 impl Api {
     /// A new code for the first admin, in place of an earlier one; `None` if there is a user or no console.
     pub fn offer_first_code(&self) -> Option<Zeroizing<String>> {
-        if !self.settings.get().console.enabled || self.has_users().unwrap_or(true) {
+        if !self.env.settings.get().console.enabled || self.has_users().unwrap_or(true) {
             return None;
         }
         let mut bytes = Zeroizing::new([0_u8; CODE_CHARS]);
-        self.draw.fill(&mut *bytes);
+        self.env.draw.fill(&mut *bytes);
         let letter = |byte: &u8| LETTERS.get(usize::from(byte % 32)).copied().map(char::from);
         let groups: Vec<String> =
             bytes.chunks(GROUP).map(|group| group.iter().filter_map(letter).collect()).collect();
@@ -52,18 +52,18 @@ impl Api {
         let log_ins = self.auth.log_ins();
         let refused = |problem| self.refused(head, Some(name.as_str()), problem);
         let whose = Some((DEFAULT_TENANT, name.as_str()));
-        log_ins.check(head.client, whose, self.clock.monotonic()).map_err(refused)?;
+        log_ins.check(head.client, whose, self.env.clock.monotonic()).map_err(refused)?;
         let taken = || Problem::conflict("There is a user already. Log in.");
         if self.has_users()? {
             return Err(refused(taken()));
         }
         if *log_ins.first_code.lock() != Some(plain(code)) {
-            log_ins.failed(head.client, whose, self.clock.monotonic());
+            log_ins.failed(head.client, whose, self.env.clock.monotonic());
             return Err(refused(Problem::log_in_failed("The code is wrong.")));
         }
-        let now = self.clock.wall();
+        let now = self.env.clock.wall();
         let new = NewUser {
-            id: id::uuid7(now, &*self.draw),
+            id: id::uuid7(now, &*self.env.draw),
             tenant: DEFAULT_TENANT.to_owned(),
             name: name.to_string(),
             role: Role::Admin,

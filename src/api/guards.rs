@@ -60,8 +60,9 @@ pub(super) fn claim(api: &Api, call: Call, reply: Reply) {
         Ok(claim) => claim,
         Err(problem) => return reply.send(problem.into()),
     };
-    let (tenant, now) = (call.tenant, api.clock.wall());
-    api.store.writer().submit(
+    let tenant = call.tenant;
+    let now = api.env.clock.wall();
+    api.env.store.writer().submit(
         Queue::Accept,
         move |tx: &WriteTx<'_>| {
             processed_events::claim(tx, &tenant, &consumer_group, &event_id, now)

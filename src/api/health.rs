@@ -13,12 +13,12 @@ use crate::sys::files;
 
 /// Runs all checks.
 pub(super) fn checks(api: &Api) -> Vec<Check> {
-    run_checks(api, api.last_write.again(&api.store))
+    run_checks(api, api.last_write.again(&api.env.store))
 }
 
 /// Why `/readyz` would answer 503. It does not wait for its test write: the next call sees the result.
 pub(super) fn not_ready(api: &Api) -> Option<String> {
-    failures(&run_checks(api, LastWrite::begin(&api.last_write, &api.store)))
+    failures(&run_checks(api, LastWrite::begin(&api.last_write, &api.env.store)))
 }
 
 /// The checks that fail, in words.
@@ -45,18 +45,18 @@ pub(super) fn archive_state(api: &Api) -> ArchiveState {
 }
 
 fn run_checks(api: &Api, written: Result<(), String>) -> Vec<Check> {
-    let now = api.clock.now();
+    let now = api.env.clock.now();
     let DiskState { room, space, reserve } = api.flow.disk.state();
     let lasts = api.flow.disk.lasts();
-    let read = api.store.read(stats::attention);
+    let read = api.env.store.read(stats::attention);
     let unreadable = read.as_ref().err().map(|error| format!("it cannot be read: {error}"));
-    let log = api.store.writer().room();
+    let log = api.env.store.writer().room();
     let mut checks = vec![
         health::database(unreadable.map_or(written, Err)),
         health::lasting(health::disk(room, space, reserve), lasts),
         health::log(log.bytes(), log.reader().is_some()),
-        health::clock(api.clock.shown(), api.clock.suspicion()),
-        health::writer(api.store.writer().lag()),
+        health::clock(api.env.clock.shown(), api.env.clock.suspicion()),
+        health::writer(api.env.store.writer().lag()),
         health::starts(api.flow.suspects.is_careful()),
     ];
     if let Ok(Attention {
@@ -74,17 +74,17 @@ fn run_checks(api: &Api, written: Result<(), String>) -> Vec<Check> {
         checks.push(health::dead_letters(dead_letters));
         checks.push(health::quarantined(quarantined));
         checks.push(health::subscriptions(&holds));
-        checks.push(health::in_doubt(window, in_doubt, api.clock.wall()));
+        checks.push(health::in_doubt(window, in_doubt, api.env.clock.wall()));
         checks.push(health::duties(&chores, now));
     }
-    if let Ok(open) = api.store.read(escalations::open) {
+    if let Ok(open) = api.env.store.read(escalations::open) {
         let (count, unseen) = open.iter().fold((0_u64, 0_u64), |(count, unseen), of| {
             (count.saturating_add(of.count), unseen.saturating_add(of.unseen))
         });
         checks.push(health::escalations(count, unseen));
     }
-    let settings = api.settings.get();
-    let now = api.clock.wall();
+    let settings = api.env.settings.get();
+    let now = api.env.clock.wall();
     let newest = files::newest_until(&settings.backup_directory(), manifest::ENDING, now);
     let age = newest.map(|at| now.since(at));
     checks.push(health::backup(settings.backup.every, age));

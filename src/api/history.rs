@@ -65,10 +65,10 @@ fn of_provider(api: &Api, call: &Call) -> Result<Response, Problem> {
 fn show(api: &Api, call: &Call, of: Subject) -> Result<Response, Problem> {
     let midnight = |text: &str| Timestamp::parse(&format!("{text}T00:00:00Z"));
     let day = call.query.word("day", midnight)?.map(|day| day.ms().div_euclid(DAY_MS));
-    let now = api.clock.wall();
+    let now = api.env.clock.wall();
     let today = now.ms().div_euclid(DAY_MS);
-    let (first, last) =
-        (day.unwrap_or_else(|| today.saturating_sub(DAYS - 1)), day.unwrap_or(today));
+    let first = day.unwrap_or_else(|| today.saturating_sub(DAYS - 1));
+    let last = day.unwrap_or(today);
     let start = |day: i64| Timestamp::from_ms(day.saturating_mul(DAY_MS));
     let (days, coverage) = lists::read(api, call, |tx| {
         Ok((history::days(tx, of, first, last)?, runs::coverage(tx, start(first), now)?))
@@ -76,7 +76,8 @@ fn show(api: &Api, call: &Call, of: Subject) -> Result<Response, Problem> {
     let item = |at: Timestamp, span: i64, counts: HourCounts| {
         let end = Timestamp::from_ms(at.ms().saturating_add(span)).min(now);
         let minutes = coverage.within(at, end).as_secs() / 60;
-        let (p50_ms, p95_ms) = (counts.percentile(50), counts.percentile(95));
+        let p50_ms = counts.percentile(50);
+        let p95_ms = counts.percentile(95);
         HistoryItem { at, minutes, total: counts.total, failed: counts.failed, p50_ms, p95_ms }
     };
     let stored = |day: i64| days.get(&day).cloned().unwrap_or_default();

@@ -53,7 +53,7 @@ values! {
 pub(super) fn of(api: &Api, head: &Head, body: &[u8]) -> Result<Option<Idempotency>, Problem> {
     let mut all = head.headers.iter().filter(|(name, _)| *name == "idempotency-key");
     let Some((_, value)) = all.next() else { return Ok(None) };
-    let is_strict = api.settings.get().idempotency.strict;
+    let is_strict = api.env.settings.get().idempotency.strict;
     let key = key_in(value, is_strict).filter(|_| all.next().is_none()).ok_or_else(|| {
         Problem::bad_request(if is_strict {
             "Send Idempotency-Key once, with 32 to 255 characters of A-Z, a-z, 0-9, _ and -; idempotency.strict asks for that."
@@ -105,8 +105,10 @@ pub(super) struct ChangeKey {
 impl ChangeKey {
     /// The key of a call, if it has one.
     pub(super) fn new(api: &Api, call: &Call) -> Option<Self> {
-        let (keyring, draw) = (Arc::clone(&api.key), Arc::clone(&api.draw));
-        let (tenant, now) = (call.tenant.clone(), api.clock.now());
+        let keyring = Arc::clone(&api.env.keyring);
+        let draw = Arc::clone(&api.env.draw);
+        let tenant = call.tenant.clone();
+        let now = api.env.clock.now();
         call.key.clone().map(|of| Self { tenant, of, now, keyring, draw })
     }
 
@@ -159,10 +161,10 @@ impl Api {
     /// Fails with 422 if the key was used for another request, and with 409 while the same one is carried out.
     pub(super) fn replayed(&self, call: &Call) -> Result<Option<Response>, Problem> {
         let Some(key) = ChangeKey::new(self, call) else { return Ok(None) };
-        match self.store.read(|tx| key.seen(tx))? {
+        match self.env.store.read(|tx| key.seen(tx))? {
             None => Ok(None),
             Some(Seen::Answered { status, body }) => {
-                let opened = self.key.open(&key.context(), &body).map_err(|_other_key| {
+                let opened = self.env.keyring.open(&key.context(), &body).map_err(|_other_key| {
                     Problem::conflict(
                         "This request was carried out before. Its answer was sealed under a master key that is gone.",
                     )
@@ -181,7 +183,7 @@ pub(super) fn complete(api: &Api, call: &Call, body: &Value) {
     let Some(key) = ChangeKey::new(api, call) else { return };
     let text = body.to_string();
     let complete = move |tx: &WriteTx<'_>| key.complete(tx, text.as_bytes());
-    if let Err(error) = api.store.writer().write(Queue::Accept, complete) {
+    if let Err(error) = api.env.store.writer().write(Queue::Accept, complete) {
         tracing::warn!(%error, "the stored answer to a change could not be completed");
     }
 }

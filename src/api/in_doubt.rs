@@ -169,13 +169,14 @@ fn many(api: &Api, call: &Call, decision: Decision) -> Result<Audited<Value>, Pr
     let Selected { subscription, event_type, since, until } = filter;
     let filter = InDoubtFilter { subscription, event_type, since, until };
     let tenant = &call.tenant;
-    let (found, all) = api.store.snapshot(|tx| {
+    let (found, all) = api.env.store.snapshot(|tx| {
         let found = in_doubt::in_doubt(tx, tenant, &filter, ROWS_A_REQUEST)?;
         Ok((found, in_doubt::count(tx, tenant, &filter)?))
     })?;
-    let now = api.clock.now();
+    let now = api.env.clock.now();
     change(api, call, move |tx| {
-        let (mut count, mut more) = (all, false);
+        let mut count = all;
+        let mut more = false;
         if !dry_run {
             count = decide(tx, &found, &decision, now)?;
             more = u64::try_from(found.len()).is_ok_and(|found| found < all);

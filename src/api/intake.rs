@@ -131,7 +131,7 @@ pub(super) fn receive(api: &Api, call: Call, reply: Reply) {
         None => head.path.clone(),
     };
     // A provider that signs its URL signs the public one, not the one that a proxy calls.
-    let settings = api.settings.get();
+    let settings = api.env.settings.get();
     let url = match (&found.provider.new.public_url, &settings.listen.public_url) {
         (Some(own), _) => own.with_query(head.query.as_deref()),
         (None, Some(public)) => format!("{}{path}", public.trim_end_matches('/')),

@@ -181,10 +181,10 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 
 /// `GET /v1/jobs/{id}`
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let found = api.store.read(|tx| tables::by_id(tx, &call.tenant, call.param(0)))?;
+    let found = api.env.store.read(|tx| tables::by_id(tx, &call.tenant, call.param(0)))?;
     let found = found.or_not_found("job")?;
     let mut answer = JobAnswer::of(&found);
-    if let Some(became) = api.store.read(|tx| tables::became(tx, found.seq))?
+    if let Some(became) = api.env.store.read(|tx| tables::became(tx, found.seq))?
         && let Value::Object(fields) = &mut answer
     {
         fields.insert("became".to_owned(), value(became));
@@ -194,7 +194,7 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 
 /// `POST /v1/jobs/{id}/pause`
 fn pause(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let now = api.clock.now();
+    let now = api.env.clock.now();
     act(api, call, &[JobState::Running], move |tx, seq| tables::pause(tx, seq, Some(now)))
 }
 
@@ -205,7 +205,8 @@ fn resume(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 
 /// `POST /v1/jobs/{id}/cancel`
 fn cancel(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (now, from) = (api.clock.now(), &[JobState::Running, JobState::Paused]);
+    let now = api.env.clock.now();
+    let from = &[JobState::Running, JobState::Paused];
     act(api, call, from, move |tx, seq| tables::end(tx, seq, JobState::Cancelled, None, now))
 }
 
@@ -216,7 +217,8 @@ fn act(
     from: &'static [JobState],
     run: impl Fn(&WriteTx<'_>, i64) -> StoreResult<()> + Send + 'static,
 ) -> Result<Audited<Value>, Problem> {
-    let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
+    let tenant = call.tenant.clone();
+    let id = call.param(0).to_owned();
     let changed = change(api, call, move |tx| {
         let before = tables::by_id(tx, &tenant, &id)?.or_not_found("job")?;
         if !from.contains(&before.state) {
@@ -291,12 +293,13 @@ fn recover(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     if dry_run {
         return Ok(Audited::dry_run(JobPreview::of(api, &new, matched, &sample)?));
     }
-    let mut first = api.store.snapshot(|tx| tables::next_batch(tx, &new, &new.cursor))?;
-    let end = api.clock.monotonic().saturating_add(MAX_COUNT_SPAN);
-    while first.items.is_empty() && !first.is_last && api.clock.monotonic() < end {
-        first = api.store.snapshot(|tx| tables::next_batch(tx, &new, &first.cursor))?;
+    let mut first = api.env.store.snapshot(|tx| tables::next_batch(tx, &new, &new.cursor))?;
+    let end = api.env.clock.monotonic().saturating_add(MAX_COUNT_SPAN);
+    while first.items.is_empty() && !first.is_last && api.env.clock.monotonic() < end {
+        first = api.env.store.snapshot(|tx| tables::next_batch(tx, &new, &first.cursor))?;
     }
-    let (wall, now) = (api.clock.wall(), api.clock.now());
+    let wall = api.env.clock.wall();
+    let now = api.env.clock.now();
     let made = change(api, call, move |tx| {
         let before = subscriptions::by_seq(tx, found.seq)?.or_not_found("subscription")?;
         settlement::resume(tx, &before, wall)?;
@@ -349,9 +352,9 @@ impl JobRequest {
     /// Checks the request, and counts its matches.
     fn count(self, api: &Api, call: &Call) -> Result<(NewJob, Matched, Vec<Item>), Problem> {
         let Self { kind, filter, rate, reason } = self;
-        let now = api.clock.now();
+        let now = api.env.clock.now();
         let mut new = NewJob {
-            id: id::uuid7(api.clock.wall(), &*api.draw),
+            id: id::uuid7(api.env.clock.wall(), &*api.env.draw),
             tenant: call.tenant.clone(),
             kind,
             filter,
@@ -366,17 +369,18 @@ impl JobRequest {
             Some(name) => Ok(subscriptions::find(tx, &new.tenant, name)?.is_some()),
             None => Ok(true),
         };
-        if !api.store.read(is_known)? {
+        if !api.env.store.read(is_known)? {
             let detail = format!("There is no subscription {:?}.", named.unwrap_or_default());
             return Err(Problem::unprocessable(detail));
         }
-        new.cursor = api.store.read(|tx| tables::start(tx, kind, &new.filter))?;
-        let (clock, own) = (api.clock.clone(), api.clock.clone());
+        new.cursor = api.env.store.read(|tx| tables::start(tx, kind, &new.filter))?;
+        let clock = api.env.clock.clone();
+        let own = api.env.clock.clone();
         let end = clock.monotonic().saturating_add(MAX_COUNT_SPAN);
         let gives_up = move || own.monotonic() >= end.saturating_add(MAX_COUNT_SPAN);
         let count =
             |tx: &ReadTx<'_>| tables::matched(tx, &new, SAMPLE, || clock.monotonic() >= end);
-        let counted = api.store.list(gives_up, count);
+        let counted = api.env.store.list(gives_up, count);
         if kind.is_expunging()
             && let Ok((mut matched, first)) = counted
         {
@@ -384,7 +388,8 @@ impl JobRequest {
             let archive = &api.flow.archiving.archive;
             for month in archived::names(archive)? {
                 let is_over = || clock.monotonic() >= end;
-                let more = expunging::matched_in_month(&api.store, archive, &new, &month, is_over);
+                let more =
+                    expunging::matched_in_month(&api.env.store, archive, &new, &month, is_over);
                 let more = more.unwrap_or_else(|error| {
                     tracing::error!(%error, %month, "a month of the archive cannot be read");
                     Matched { count: 0, is_more: true }
@@ -445,7 +450,7 @@ struct Sample {
 
 impl JobPreview {
     fn of(api: &Api, new: &NewJob, matched: Matched, items: &[Item]) -> Result<Value, Problem> {
-        let sample = api.store.read(|tx| {
+        let sample = api.env.store.read(|tx| {
             let each = items.iter().map(|item| sampled(tx, new, item));
             each.filter_map(StoreResult::transpose).collect::<StoreResult<Vec<_>>>()
         })?;

@@ -43,12 +43,12 @@ fn rotate(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         return Err(Problem::conflict(detail));
     }
     // From here on upkeep finishes what this call does not.
-    let writer = api.store.writer().clone();
+    let writer = api.env.store.writer().clone();
     let seq = Some(claim.effect.seq);
     let keyring = Arc::clone(rotation.keyring());
     let draw = Arc::clone(rotation.draw());
     master_key_rotation::reseal(&keyring, &draw, seq, |job| writer.write(Queue::Upkeep, job))?;
-    let now = api.clock.wall();
+    let now = api.env.clock.wall();
     let effect = claim.effect.clone();
     claimed::finish(api, call, &claim, move |tx| {
         master_key_rotation::name_current(tx, &keyring, &*draw, now)?;

@@ -104,26 +104,29 @@ fn kept(call: &Call, reason: Option<&str>, done: &str) -> String {
 
 /// `POST /v1/deliveries/{id}/park`
 fn park(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (given, now) = (Reason::read(call)?, api.clock.now());
+    let given = Reason::read(call)?;
+    let now = api.env.clock.now();
     let reason = kept(call, given.as_deref(), "parked");
     let rule = "only a pending delivery in a lane can be parked";
-    act(api, call, (rule, given), move |tx, of| settlement::park(tx, of.seq, &reason, now))
+    act(api, call, rule, given, move |tx, of| settlement::park(tx, of.seq, &reason, now))
 }
 
 /// `POST /v1/deliveries/{id}/release`
 fn release(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (given, now) = (Reason::read(call)?, api.clock.now());
+    let given = Reason::read(call)?;
+    let now = api.env.clock.now();
     let rule = "only a delivery that is parked or in doubt can be released";
-    act(api, call, (rule, given), move |tx, of| settlement::release(tx, of.seq, now))
+    act(api, call, rule, given, move |tx, of| settlement::release(tx, of.seq, now))
 }
 
 /// `POST /v1/deliveries/{id}/skip`
 fn skip(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (given, now) = (Reason::read(call)?, api.clock.now());
+    let given = Reason::read(call)?;
+    let now = api.env.clock.now();
     let reason = kept(call, given.as_deref(), "skipped");
     let in_doubt = if given.is_some() { reason.clone() } else { in_doubt::reason(call) };
     let rule = "only a delivery that is pending, parked, dead or in doubt can be skipped";
-    act(api, call, (rule, given), move |tx, of| {
+    act(api, call, rule, given, move |tx, of| {
         let reason = if of.state == DeliveryState::InDoubt { &in_doubt } else { &reason };
         settlement::skip(tx, of.seq, reason, now)
     })
@@ -131,9 +134,10 @@ fn skip(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 
 /// `POST /v1/deliveries/{id}/move-to-end`
 fn move_to_end(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (given, now) = (Reason::read(call)?, api.clock.now());
+    let given = Reason::read(call)?;
+    let now = api.env.clock.now();
     let rule = "only a pending delivery in a lane can be moved";
-    act(api, call, (rule, given), move |tx, of| settlement::move_to_end(tx, of.seq, now))
+    act(api, call, rule, given, move |tx, of| settlement::move_to_end(tx, of.seq, now))
 }
 
 /// `GET /v1/lanes`
@@ -145,7 +149,9 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let start = query.word("after", Start::parse)?.unwrap_or(Start { is_blocked: true, after: -1 });
     let page = lists::read(api, call, |tx| {
         // A page also ends when it has counted many deliveries.
-        let (mut items, mut counted, mut start) = (Vec::new(), 0_u32, Some(start));
+        let mut items = Vec::new();
+        let mut counted = 0_u32;
+        let mut start = Some(start);
         while let Some(Start { is_blocked, after }) = start {
             let tenant = call.tenant.as_str();
             let of = subscription.as_deref();
@@ -156,10 +162,8 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
             };
             let mut next = next;
             for (lane, front) in found {
-                let of = (api, call.tenant.as_str());
-                let Some(item) = LaneAnswer::read(of, tx, lane, (front, is_blocked))? else {
-                    continue;
-                };
+                let item = LaneAnswer::read(api, &call.tenant, tx, lane, front, is_blocked)?;
+                let Some(item) = item else { continue };
                 counted = counted.saturating_add(item.waiting);
                 items.push(item);
                 if counted >= MAX_LOOKED_AT {
@@ -213,7 +217,9 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
         };
         let parked = all(lane_lists::parked(tx, tenant, lane, MAX_SHOWN)?)?;
         let front = match lane_lists::front(tx, lane)? {
-            Some(front) => LaneAnswer::read((api, tenant), tx, lane, front)?,
+            Some((front, is_blocked)) => {
+                LaneAnswer::read(api, tenant, tx, lane, front, is_blocked)?
+            }
             None => None,
         };
         let deliveries = all(lane_lists::open(tx, lane, MAX_SHOWN)?)?;
@@ -252,10 +258,12 @@ struct LaneAnswer {
 impl LaneAnswer {
     /// Reads a lane with its first delivery; `None` if that is gone, or another tenant's.
     fn read(
-        (api, tenant): (&Api, &str),
+        api: &Api,
+        tenant: &str,
         tx: &ReadTx<'_>,
         lane: i64,
-        (front, is_blocked): (DeliverySeq, bool),
+        front: DeliverySeq,
+        is_blocked: bool,
     ) -> StoreResult<Option<Self>> {
         let Some(first) = delivery_lists::by_seq(tx, tenant, front)? else { return Ok(None) };
         let subscription = subscriptions::find(tx, tenant, &first.subscription)?;

@@ -112,11 +112,11 @@ fn check(terms: &Terms) -> Result<(), Problem> {
 
 /// Counts what a hold keeps in the database and in each month of the archive.
 fn cover(api: &Api, tenant: &str, terms: &Terms) -> Result<Cover, Problem> {
-    let end = api.clock.monotonic().saturating_add(MAX_COUNT_SPAN);
-    let is_over = || api.clock.monotonic() >= end;
-    let mut found = api.store.read(|tx| legal_holds::cover(tx, tenant, terms, &is_over))?;
+    let end = api.env.clock.monotonic().saturating_add(MAX_COUNT_SPAN);
+    let is_over = || api.env.clock.monotonic() >= end;
+    let mut found = api.env.store.read(|tx| legal_holds::cover(tx, tenant, terms, &is_over))?;
     for of_month in archived::each(api)? {
-        let more = of_month.store.read(|tx| legal_holds::cover(tx, tenant, terms, &is_over))?;
+        let more = of_month.env.store.read(|tx| legal_holds::cover(tx, tenant, terms, &is_over))?;
         found = found.and(more);
     }
     Ok(found)
@@ -128,7 +128,8 @@ fn tenant_of(call: &Call) -> String {
 
 /// `GET /v1/legal-holds`
 fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let (page, tenant) = (call.query.page()?, tenant_of(call));
+    let page = call.query.page()?;
+    let tenant = tenant_of(call);
     let after = page.after.unwrap_or(0);
     let rows = lists::read(api, call, |tx| legal_holds::page(tx, &tenant, after, page.limit))?;
     Ok(page_found(&RowPage::of(rows, page.limit, |hold| hold.seq), identity))
@@ -138,7 +139,8 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let given: LegalHoldCreation = call.json()?;
     let LegalHoldCreation { name, tenant, aggregate_type, aggregate_id, since, until, .. } = given;
-    let (reason, event_type) = (given.reason.0, bare(given.event_type));
+    let reason = given.reason.0;
+    let event_type = bare(given.event_type);
     let terms = Terms { reason, event_type, aggregate_type, aggregate_id, since, until };
     check(&terms)?;
     let tenant = tenant.map_or_else(|| DEFAULT_TENANT.to_owned(), |name| name.as_str().to_owned());
@@ -146,7 +148,7 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     // month that is deleted is gone before what the hold keeps is counted.
     let _no_batch = api.flow.archiving.archive.write_alone();
     let covers = cover(api, &tenant, &terms)?;
-    let now = api.clock.wall();
+    let now = api.env.clock.wall();
     let hold_id = id::uuid7_of(now, &["legal_hold", &tenant, name.as_str()]);
     change(api, call, move |tx| {
         if tenants::by_name(tx, &tenant)?.is_none() {
@@ -168,7 +170,9 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 
 /// `DELETE /v1/legal-holds/{name}`
 fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (tenant, name, now) = (tenant_of(call), call.param(0).to_owned(), api.clock.wall());
+    let tenant = tenant_of(call);
+    let name = call.param(0).to_owned();
+    let now = api.env.clock.wall();
     change(api, call, move |tx| {
         let hold = legal_holds::by_name(tx, &tenant, &name)?.or_not_found("legal hold")?;
         legal_holds::delete(tx, &tenant, &name, now)?;

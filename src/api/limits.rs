@@ -227,7 +227,8 @@ fn within(schema: &Value, part: &Part<'_>, name: &str) -> Result<(), Misfit> {
         Part::One(_) => return Ok(()),
     };
     let bound = |word| schema.get(word).and_then(Value::as_f64);
-    let (least, most) = (bound(least), bound(most));
+    let least = bound(least);
+    let most = bound(most);
     let fits = have.is_none_or(|have| {
         least.is_none_or(|least| have >= least) && most.is_none_or(|most| have <= most)
     });

@@ -111,7 +111,7 @@ pub(super) fn read<T>(
 
 /// When a list that begins now must be read.
 pub(super) fn end(api: &Api) -> Duration {
-    api.clock.monotonic().saturating_add(MAX_SPAN)
+    api.env.clock.monotonic().saturating_add(MAX_SPAN)
 }
 
 /// As [`read`], for a list that is read in several files.
@@ -121,8 +121,8 @@ pub(super) fn read_until<T>(
     end: Duration,
     read: impl FnOnce(&ReadTx<'_>) -> StoreResult<T>,
 ) -> Result<T, Problem> {
-    let clock = api.clock.clone();
-    api.store.list(move || clock.monotonic() >= end, read).map_err(|error| match error {
+    let clock = api.env.clock.clone();
+    api.env.store.list(move || clock.monotonic() >= end, read).map_err(|error| match error {
         Error::TooLong => Problem::list_too_long(MAX_SPAN, call.doc),
         error => error.into(),
     })

@@ -87,19 +87,15 @@ use crate::api::call::{Call, Query};
 use crate::api::context::{Api, Stages};
 use crate::api::problem::Problem;
 use crate::api::route::{Answer, Body, Resource, Route};
-use crate::base::budget::{Budget, Share};
-use crate::base::clock::Clock;
+use crate::base::budget::Share;
 use crate::base::fair::Payer;
-use crate::base::id::Draw;
-use crate::config::Live;
+use crate::env::Env;
 use crate::http::message::{Asked, Head, Method, Request, Response};
 use crate::http::server::StatsHandle;
 use crate::http::service::{Reply, Service};
-use crate::keys::Keyring;
 use crate::model::token::Token;
 use crate::pipeline::confirmations::CONFIRM_PATH;
 use crate::signatures::handshake;
-use crate::store::Store;
 
 pub(crate) use crate::api::tokens::shown_new as shown_new_token;
 
@@ -182,53 +178,18 @@ pub fn body_of(method: Method, path: &str) -> Option<(Value, Map<String, Value>)
     }
 }
 
-/// The arguments of [`Api::new`].
-#[derive(Clone)]
-pub struct Parts {
-    /// The database.
-    pub store: Store,
-    /// The clock.
-    pub clock: Clock,
-    /// The source of random numbers.
-    pub draw: Arc<dyn Draw>,
-    /// The master keys that seal secrets.
-    pub key: Arc<Keyring>,
-    /// Checks tokens.
-    pub auth: Auth,
-    /// Hashes tokens.
-    pub hasher: Arc<TokenHasher>,
-    /// The stages.
-    pub flow: Stages,
-    /// The memory budget of requests.
-    pub budget: Budget,
-    /// The settings in force.
-    pub settings: Live,
-}
-
-impl std::fmt::Debug for Parts {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Parts").finish_non_exhaustive()
-    }
-}
-
 impl Api {
-    /// Builds the API from its parts.
-    pub fn new(parts: Parts) -> Self {
-        let Parts { store, clock, draw, key, auth, hasher, flow, budget, settings } = parts;
+    /// An API that has answered nothing yet.
+    pub fn new(env: Env, auth: Auth, hasher: Arc<TokenHasher>, flow: Stages) -> Self {
         let router = Arc::new(router());
         let counted = routes().map(|route| (route.method.as_str(), route.path));
-        let started_at = clock.wall();
+        let started_at = env.clock.wall();
         let refusals = Arc::new(answered::Refusals::new());
         Self {
-            store,
-            clock,
-            draw,
-            key,
+            env,
             hasher,
             auth,
             flow,
-            budget,
-            settings,
             last_write: Arc::default(),
             long_counts: Arc::default(),
             tests: Arc::default(),
@@ -297,13 +258,14 @@ impl Api {
         let (route, params) = self.find(head.method, &head.path)?;
         let caller =
             self.authorize(route, &params, head)?.map_or_else(Caller::anonymous, Caller::of);
-        self.prepared((route, params), request, caller)
+        self.prepared(route, params, request, caller)
     }
 
     /// The call of a request that was authorized.
     fn prepared(
         &self,
-        (route, params): (&'static Route, Vec<String>),
+        route: &'static Route,
+        params: Vec<String>,
         request: Request,
         Caller { tenant, who, scope }: Caller,
     ) -> Result<(&'static Route, Call), Problem> {
@@ -345,7 +307,7 @@ impl Api {
     /// Reserves memory for a request until it is answered.
     /// Fails with 503 if the budget is used up.
     fn share(&self, bytes: usize) -> Result<Share, Problem> {
-        self.budget.try_take(bytes).ok_or_else(|| {
+        self.env.budget.try_take(bytes).ok_or_else(|| {
             let detail = "Too many large requests are in progress; send it again shortly.";
             Problem::unavailable(detail, FULL_RETRY_AFTER_SECS)
         })
@@ -427,7 +389,7 @@ impl Service for Api {
         route.check_room(self).map_err(Response::from)?;
         let bytes = match (route.method, route.path) {
             (Post, "/v1/events" | "/v1/deliveries/{id}/edit-and-resend") => {
-                self.settings.get().limits.request_bytes
+                self.env.settings.get().limits.request_bytes
             }
             (Post, path) if path.starts_with("/in/") => {
                 intake::find(self, &params)?.provider.new.body_bytes_max
@@ -467,7 +429,7 @@ impl Service for Api {
         let index = target.and_then(|(method, path)| self.route_index(*method, path));
         self.requests.count(index, response.status, took);
         refused_webhooks::note(self, asked, &response);
-        answered::finish(asked, took, (&self.refusals, self.clock.monotonic()), response)
+        answered::finish(asked, took, &self.refusals, self.env.clock.monotonic(), response)
     }
 }
 

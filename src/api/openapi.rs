@@ -120,10 +120,11 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let mut document = members(&bytes);
     let mut webhooks =
         document.remove("webhooks").map(|raw| members(raw.get().as_bytes())).unwrap_or_default();
-    let (mut after, mut bytes) = (Some(0), 0_usize);
+    let mut after = Some(0);
+    let mut bytes = 0_usize;
     while let Some(from) = after.filter(|_| bytes < MAX_TYPES_BYTES) {
         // Only a page of them is in memory as values.
-        let found = api.store.read(|tx| store::page(tx, &token.tenant, from, TYPES_AT_ONCE))?;
+        let found = api.env.store.read(|tx| store::page(tx, &token.tenant, from, TYPES_AT_ONCE))?;
         after = found.next;
         for EventType { name, description, schema, example, .. } in found.rows {
             // A base of its own, so that its references are not those of this document.

@@ -118,17 +118,21 @@ impl Api {
         let refused = |problem| self.refused(head, Some(login), problem);
         let (tenant, name) = parse_login(login);
         let whose = Some((tenant, name));
-        self.auth.log_ins().check(head.client, whose, self.clock.monotonic()).map_err(refused)?;
-        let found = self.store.read(|tx| users::by_name(tx, tenant, name))?;
+        self.auth
+            .log_ins()
+            .check(head.client, whose, self.env.clock.monotonic())
+            .map_err(refused)?;
+        let found = self.env.store.read(|tx| users::by_name(tx, tenant, name))?;
         let found = found.filter(|found| found.user.disabled_at.is_none());
         let hash = found.as_ref().and_then(|found| found.password_hash.as_deref());
         let fits = password.chars().count() <= MAX_PASSWORD_CHARS;
         let is_right = fits && self.auth.log_ins().verify(password, hash)?;
         let (Some(found), true) = (&found, is_right) else {
-            self.auth.log_ins().failed(head.client, whose, self.clock.monotonic());
+            self.auth.log_ins().failed(head.client, whose, self.env.clock.monotonic());
             return Err(refused(Problem::log_in_failed("The name or the password is wrong.")));
         };
-        let (user, hash) = (found.user.clone(), found.password_hash.clone());
+        let user = found.user.clone();
+        let hash = found.password_hash.clone();
         // The password may have been changed while it was checked.
         let begun = self.begin(head, "password", move |tx, _now| {
             let now_found = users::by_name(tx, &user.tenant, &user.name)?;
@@ -142,7 +146,10 @@ impl Api {
     /// Fails with 401 when it is not valid, 403 when the tenant is suspended, 429 after too many failures.
     pub fn enter(&self, head: &Head, link: &str) -> Result<NewSession, Problem> {
         let refused = |problem| self.refused(head, None, problem);
-        self.auth.log_ins().check(head.client, None, self.clock.monotonic()).map_err(refused)?;
+        self.auth
+            .log_ins()
+            .check(head.client, None, self.env.clock.monotonic())
+            .map_err(refused)?;
         let hash = self.hasher.hash(link);
         let begun = if token::is_secret(LINK_PREFIX, link) {
             self.begin(head, "link", move |tx, now| users::of_link(tx, &hash, now))?
@@ -150,7 +157,7 @@ impl Api {
             None
         };
         begun.ok_or_else(|| {
-            self.auth.log_ins().failed(head.client, None, self.clock.monotonic());
+            self.auth.log_ins().failed(head.client, None, self.env.clock.monotonic());
             refused(Problem::log_in_failed(
                 "The link is unknown, used or expired. Make another one: oncebox console link.",
             ))
@@ -163,13 +170,14 @@ impl Api {
         if !token::is_secret(SESSION_PREFIX, secret) {
             return Ok(None);
         }
-        let read = |hash: &[u8]| self.store.look_up(|tx| sessions::by_hash(tx, hash));
+        let read = |hash: &[u8]| self.env.store.look_up(|tx| sessions::by_hash(tx, hash));
         let found = self.auth.log_ins().session(self.hasher.hash(secret), read)?;
-        let (now, idle) = (self.clock.wall(), self.settings.get().console.idle_timeout);
+        let now = self.env.clock.wall();
+        let idle = self.env.settings.get().console.idle_timeout;
         let Some(known) = found.filter(|known| !known.is_over(now, idle)) else { return Ok(None) };
         let seq = known.stored.seq;
         if is_use && known.is_to_be_noted(now) {
-            self.store.writer().submit(
+            self.env.store.writer().submit(
                 Queue::Upkeep,
                 move |tx| sessions::used(tx, seq, now),
                 |outcome| {
@@ -185,15 +193,17 @@ impl Api {
 
     /// Ends a session.
     pub fn log_out(&self, head: &Head, session: &Session) -> Result<(), Problem> {
-        let (now, seq) = (self.clock.wall(), session.seq);
+        let now = self.env.clock.wall();
+        let seq = session.seq;
         let Person { id, tenant, .. } = &session.person;
         let event = NewAuditEvent::local(now, tenant, session.person.actor(tenant), "user.logout");
         let changes = Changes::none().and("session", session.id.as_str());
         let mut event = event.of("user", id, changes);
-        let (name, client) = (&session.person.name, head.client);
+        let name = &session.person.name;
+        let client = head.client;
         tracing::info!(actor = name, tenant, action = "user.logout", %client, "a person logs out");
         event.origin = origin(head);
-        Ok(self.store.writer().write(Queue::Accept, move |tx| {
+        Ok(self.env.store.writer().write(Queue::Accept, move |tx| {
             sessions::end(tx, seq, now)?;
             audit_events::append(tx, &event)
         })?)
@@ -201,7 +211,7 @@ impl Api {
 
     /// Whether there is any user.
     pub fn has_users(&self) -> Result<bool, Problem> {
-        Ok(self.store.read(users::any)?)
+        Ok(self.env.store.read(users::any)?)
     }
 
     /// Answers a request in a person's name, with the rights of its role and tenant.
@@ -254,7 +264,7 @@ impl Api {
         }
         route.check_room(self)?;
         let caller = Caller { tenant, who, scope: None };
-        self.prepared((route, params), request, caller)
+        self.prepared(route, params, request, caller)
     }
 
     /// A mark of a text that only this service can make.
@@ -265,18 +275,23 @@ impl Api {
     /// Notes that an admin of the box looks at the data of a tenant; a cookie of the console says so from then on.
     /// Fails with 403 when the person is none or the tenant is suspended, 404 when there is no such tenant.
     pub fn show_tenant(&self, head: &Head, session: &Session, tenant: &str) -> Result<(), Problem> {
-        let (person, now) = (&session.person, self.clock.wall());
+        let person = &session.person;
+        let now = self.env.clock.wall();
         let action = "session.show_tenant";
         self.allow(person, &person.tenant, Right::Box).inspect_err(|problem| {
             let by = Some(Box::new((person.tenant.clone(), person.actor(&person.tenant))));
             self.note_denial(action, &[], head, &Denied { problem: problem.clone(), by });
         })?;
-        self.store.read(|tx| tenants::by_name(tx, tenant))?.or_not_found("tenant")?;
+        self.env.store.read(|tx| tenants::by_name(tx, tenant))?.or_not_found("tenant")?;
         self.check_tenant(tenant)?;
         let event = NewAuditEvent::local(now, tenant, person.actor(tenant), action);
         let mut event = event.of("session", &session.id, Changes::none());
         event.origin = origin(head);
-        Ok(self.store.writer().write(Queue::Accept, move |tx| audit_events::append(tx, &event))?)
+        Ok(self
+            .env
+            .store
+            .writer()
+            .write(Queue::Accept, move |tx| audit_events::append(tx, &event))?)
     }
 
     /// Fails with 403 when the person's role does not allow it, or the tenant is suspended.
@@ -293,7 +308,7 @@ impl Api {
     }
 
     fn check_tenant(&self, tenant: &str) -> Result<(), Problem> {
-        let is_suspended = self.store.look_up(|tx| tenants::is_suspended(tx, tenant))?;
+        let is_suspended = self.env.store.look_up(|tx| tenants::is_suspended(tx, tenant))?;
         if is_suspended { Err(Problem::tenant_suspended()) } else { Ok(()) }
     }
 
@@ -307,7 +322,7 @@ impl Api {
         let Beginning { secret, new, now, event } = self.beginning(head, by);
         let ends_at = new.ends_at;
         let client = head.client;
-        let user = self.store.writer().write(Queue::Accept, move |tx| {
+        let user = self.env.store.writer().write(Queue::Accept, move |tx| {
             let Some(user) = find(tx, now)? else { return Ok(None) };
             if tenants::is_suspended(tx, &user.tenant)? {
                 return Ok(Some(Err(Problem::tenant_suspended())));
@@ -331,15 +346,15 @@ impl Api {
     }
 
     fn beginning(&self, head: &Head, by: &'static str) -> Beginning {
-        let now = self.clock.wall();
-        let secret = Zeroizing::new(token::secret(SESSION_PREFIX, &*self.draw));
+        let now = self.env.clock.wall();
+        let secret = Zeroizing::new(token::secret(SESSION_PREFIX, &*self.env.draw));
         let agent = |text: &str| -> String {
             text.chars().filter(|c| !c.is_control()).take(MAX_AGENT_CHARS).collect()
         };
         let new = StoredNew {
-            id: id::uuid7(now, &*self.draw),
+            id: id::uuid7(now, &*self.env.draw),
             hash: self.hasher.hash(&secret),
-            ends_at: now.plus(self.settings.get().console.session_lifetime),
+            ends_at: now.plus(self.env.settings.get().console.session_lifetime),
             address: head.client.to_string(),
             user_agent: head.headers.get("user-agent").map(agent),
         };
@@ -351,10 +366,11 @@ impl Api {
 
     /// Audits a log-in that failed.
     pub(super) fn refused(&self, head: &Head, name: Option<&str>, problem: Problem) -> Problem {
-        let now = self.clock.wall();
+        let now = self.env.clock.wall();
         let event = NewAuditEvent::local(now, DEFAULT_TENANT, Actor::anonymous(), "user.login");
         let resource_id = name.map(shortened);
-        let (actor, client) = (resource_id.as_deref().unwrap_or("unknown"), head.client);
+        let actor = resource_id.as_deref().unwrap_or("unknown");
+        let client = head.client;
         // Further ones of the same client or name are only counted.
         if problem.status() != 429 {
             let problem = problem.kind();

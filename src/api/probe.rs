@@ -150,8 +150,9 @@ fn test(api: &Api, mut call: Call, reply: Reply) {
         Ok(prepared) => prepared,
         Err(problem) => return reply.send(api.acted(&call, Err(problem))),
     };
-    let (own, tenant) = (api.clone(), call.tenant.clone());
-    let id = id::uuid7(api.clock.wall(), &*api.draw);
+    let own = api.clone();
+    let tenant = call.tenant.clone();
+    let id = id::uuid7(api.env.clock.wall(), &*api.env.draw);
     let mut claim = None;
     let reply = if how.is_background {
         claim = match claim_background(api, &call, &subscription, &id) {
@@ -167,7 +168,7 @@ fn test(api: &Api, mut call: Call, reply: Reply) {
         Some(reply)
     };
     let job = move |turn: Turn| {
-        let trace = Trace::new(own.clock.clone()).sending(how.sends);
+        let trace = Trace::new(own.env.clock.clone()).sending(how.sends);
         own.tests.begin(&id, &trace);
         let done = match turn {
             Turn::Now => run(&own, &call, &subscription, outgoing, &trace, claim),
@@ -189,7 +190,7 @@ fn test(api: &Api, mut call: Call, reply: Reply) {
 
 /// `GET /v1/subscription-tests/{id}`
 fn progress(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let shown = api.tests.show((call.param(0), &call.tenant), |test| {
+    let shown = api.tests.show(call.param(0), &call.tenant, |test| {
         let BackgroundTest { id, subscription, url, trace, answer, .. } = test;
         let trace = trace.as_ref().filter(|_| answer.is_none());
         let steps = trace.map(Trace::steps).unwrap_or_default();
@@ -246,7 +247,8 @@ fn prepared(api: &Api, call: &Call) -> Result<(Subscription, OutgoingRequest, Ho
         return Ok((subscription, ping, how));
     };
     let event = (call.tenant.as_str(), &*event_id);
-    let found = api.store.read(|tx| deliveries::outgoing_of_event(tx, subscription.seq, event))?;
+    let found =
+        api.env.store.read(|tx| deliveries::outgoing_of_event(tx, subscription.seq, event))?;
     let outgoing = found.or_not_found("event or webhook event")?;
     Ok((subscription, outgoing, how))
 }
@@ -272,7 +274,8 @@ fn run(
         Some(claim) => Some(claim),
         None => claim_test(api, call, subscription)?,
     };
-    let (event_id, event_type) = (outgoing.event_id.clone(), outgoing.event_type.clone());
+    let event_id = outgoing.event_id.clone();
+    let event_type = outgoing.event_type.clone();
     let webhook_id = outgoing.webhook_id.clone();
     let report = match api.flow.tests.run(outgoing, trace) {
         Ok(report) => report,
@@ -308,7 +311,9 @@ fn run(
         advice,
         ended_holds: Vec::new(),
     };
-    let (seq, id, now) = (subscription.seq, subscription.new.id.clone(), api.clock.wall());
+    let seq = subscription.seq;
+    let id = subscription.new.id.clone();
+    let now = api.env.clock.wall();
     let effect = claim.as_ref().map(|claim| claim.effect.clone());
     let done = carry_out(api, call, effect, move |tx| {
         let has_ended = ok && settlement::end_auth_hold(tx, seq, now)?;
@@ -348,13 +353,13 @@ fn claim_background(
         subject,
         tenant: call.tenant.clone(),
         terms: json!({}),
-        asked_by: AskedBy::of(&call.event(api.clock.wall())),
+        asked_by: AskedBy::of(&call.event(api.env.clock.wall())),
         // The answer is kept now, so the end of the effect keeps none.
         key: None,
-        claimed_at: api.clock.now(),
+        claimed_at: api.env.clock.now(),
     };
     let begun = value(TestBegun { id: test_id.into() }).to_string();
-    let claimed = api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
+    let claimed = api.env.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
         if let Err(problem) = key.check(tx)? {
             return Ok(Err(problem));
         }

@@ -65,10 +65,10 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let provider = &found.provider.new;
     let scheme = &provider.scheme;
     let secret = found.secrets.first().map_or("", |secret| secret.as_str());
-    let (url, path) = url_of(provider, api.settings.get().listen.public_url.as_deref());
+    let (url, path) = url_of(provider, api.env.settings.get().listen.public_url.as_deref());
     let url = url.unwrap_or_else(|| format!("http://localhost{path}"));
-    let at = api.clock.for_signatures();
-    let id = sample::new_id(scheme, at, &*api.draw);
+    let at = api.env.clock.for_signatures();
+    let id = sample::new_id(scheme, at, &*api.env.draw);
     let event_type = sample::type_default(scheme);
     let subject = Subject { id: &id, event_type, at, url: &url };
     let made = sample::sample(scheme, secret, subject)

@@ -180,10 +180,10 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
     }
     check_secrets(&scheme, &secrets)?;
     let public_url_default = public_base(api);
-    let now = api.clock.wall();
+    let now = api.env.clock.wall();
     let default_tolerance = scheme.tolerance_default();
     let new = NewProvider {
-        id: id::uuid7(now, &*api.draw),
+        id: id::uuid7(now, &*api.env.draw),
         tenant: call.tenant.clone(),
         name: given.name,
         scheme,
@@ -242,7 +242,8 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
         replay_window_secs,
         ordering_key,
     } = call.json()?;
-    let (secret, public_url) = (bare(secret), public_url.map(|url| read_url(&url)).transpose()?);
+    let secret = bare(secret);
+    let public_url = public_url.map(|url| read_url(&url)).transpose()?;
     let base = public_base(api);
     let scheme = scheme.map(read_scheme).transpose()?;
     let tolerance = tolerance_secs.map(Duration::from_secs);
@@ -250,15 +251,17 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     let ordering_key = ordering_key.map(read_key_place).transpose()?;
     let scheme_now = scheme.as_ref().map_or(&found.new.scheme, |settings| &settings.scheme);
     check_secrets(scheme_now, secret.as_slice())?;
-    let now = api.clock.wall();
-    let key = Arc::clone(&api.key);
+    let now = api.env.clock.wall();
+    let key = Arc::clone(&api.env.keyring);
     let sealed = secret.as_deref().map(|secret| to_seal(api, now, Settings::Signing {}, secret));
-    let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
+    let tenant = call.tenant.clone();
+    let name = call.param(0).to_owned();
     change(api, call, move |tx| {
         let before = providers::by_name(tx, &tenant, &name)?.or_not_found("provider")?;
         let mut row = before.clone();
         if let Some(SchemeSettings { scheme, repeats }) = &scheme {
-            let (was, public) = (&row.new.scheme, Scheme::takes_public_keys);
+            let was = &row.new.scheme;
+            let public = Scheme::takes_public_keys;
             let same = was.kind() == scheme.kind() && public(was) == public(scheme);
             if !same && (public(was) || public(scheme)) {
                 // Its secrets stay, and a public key must never become a shared secret.
@@ -288,7 +291,8 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
             credentials::insert(tx, &secret.of(&tenant, Owner::Provider(row.seq), now))?;
         }
         let after = providers::by_name(tx, &tenant, &name)?.or_not_found("provider")?;
-        let (was, body) = (shown(&before, base.as_deref()), shown(&after, base.as_deref()));
+        let was = shown(&before, base.as_deref());
+        let body = shown(&after, base.as_deref());
         let mut change = Change::changed("provider", &row.new.id, &was, &body);
         if let Some(secret) = &sealed {
             change = change.and("credentials", ids(std::slice::from_ref(secret)));
@@ -299,8 +303,9 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
 
 /// `DELETE /v1/providers/{name}`
 pub(super) fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
-    let now = api.clock.wall();
+    let tenant = call.tenant.clone();
+    let name = call.param(0).to_owned();
+    let now = api.env.clock.wall();
     let base = public_base(api);
     change(api, call, move |tx| {
         let before = providers::by_name(tx, &tenant, &name)?.or_not_found("provider")?;
@@ -312,7 +317,7 @@ pub(super) fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
 
 /// The provider that the path names.
 pub(super) fn find(api: &Api, call: &Call) -> Result<Provider, Problem> {
-    let found = api.store.read(|tx| providers::by_name(tx, &call.tenant, call.param(0)))?;
+    let found = api.env.store.read(|tx| providers::by_name(tx, &call.tenant, call.param(0)))?;
     found.or_not_found("provider")
 }
 
@@ -385,7 +390,7 @@ fn read_url(text: &str) -> Result<Option<PublicUrl>, Problem> {
 
 /// The public URL of the intake, if it is set.
 fn public_base(api: &Api) -> Option<String> {
-    let settings = api.settings.get();
+    let settings = api.env.settings.get();
     let public = settings.listen.public_url.as_deref();
     public.map(|public| public.trim_end_matches('/').to_owned())
 }
@@ -421,7 +426,8 @@ struct ProviderAnswer<'a> {
 
 /// The URL to enter at a provider, if it is known, and the path that accepts its webhooks.
 pub(super) fn url_of(new: &NewProvider, public_base: Option<&str>) -> (Option<String>, String) {
-    let (tenant, name) = (new.tenant.as_str(), &new.name);
+    let tenant = new.tenant.as_str();
+    let name = &new.name;
     let path = if tenant == DEFAULT_TENANT {
         format!("/in/{name}")
     } else {

@@ -33,7 +33,8 @@ pub(super) const RESOURCE: Resource = Resource {
 
 /// `GET /v1/refused-webhooks`
 fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let (page, span) = (call.query.page()?, call.query.span()?);
+    let page = call.query.page()?;
+    let span = call.query.span()?;
     let provider = call.query.get("provider");
     let found = api.flow.refusals.webhooks.page(page.newest(&call.tenant), |row| {
         provider.is_none_or(|provider| row.provider == provider) && span.has(row.last_at)
@@ -60,7 +61,7 @@ pub(super) fn note(api: &Api, asked: &Asked, response: &Response) {
         None => detail.to_owned(),
     };
     let cut = |text: &str, most| text.chars().take(most).collect::<String>();
-    let now = api.clock.wall();
+    let now = api.env.clock.wall();
     let name = if is_known { provider } else { name };
     let refused = RefusedWebhook {
         seq: 0,

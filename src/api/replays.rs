@@ -130,8 +130,10 @@ fn replay(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     if replay.is_new() {
         return replay_as_new(api, call, &replay);
     }
-    let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
-    let (job, now) = (job_of_one(api, call, bare(replay.subscription)), api.clock.now());
+    let tenant = call.tenant.clone();
+    let id = call.param(0).to_owned();
+    let job = job_of_one(api, call, bare(replay.subscription));
+    let now = api.env.clock.now();
     archived::change_event(api, call, archive::ArchivedKind::Event, move |tx| {
         let before = outbox_lists::by_id(tx, &tenant, &id)?.or_not_found("event")?;
         if before.status == Status::Quarantined {
@@ -152,8 +154,10 @@ fn replay_webhook(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
                       instead (POST /v1/events).";
         return Err(Problem::unprocessable(detail));
     }
-    let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
-    let (job, now) = (job_of_one(api, call, bare(replay.subscription)), api.clock.now());
+    let tenant = call.tenant.clone();
+    let id = call.param(0).to_owned();
+    let job = job_of_one(api, call, bare(replay.subscription));
+    let now = api.env.clock.now();
     archived::change_event(api, call, archive::ArchivedKind::WebhookEvent, move |tx| {
         let before = webhook_events::by_id(tx, &tenant, &id)?.or_not_found("webhook event")?;
         not_expunged(before.expunged_at)?;
@@ -182,7 +186,7 @@ fn job_of_one(api: &Api, call: &Call, subscription: Option<String>) -> NewJob {
         rate: None,
         reason: None,
         requested_by: call.who.display.clone(),
-        created_at: api.clock.now(),
+        created_at: api.env.clock.now(),
         cursor: Cursor::default(),
     }
 }
@@ -230,7 +234,8 @@ fn replay_as_new(api: &Api, call: &Call, replay: &Replay) -> Result<Audited<Valu
     }
     let new = new_event(api, replay, found)?;
     let name = replay.subscription.as_deref().map(str::to_owned);
-    let (of, now) = (call.param(0).to_owned(), api.clock.now());
+    let of = call.param(0).to_owned();
+    let now = api.env.clock.now();
     let sha256 = id::sha256_hex(&new.payload);
     change(api, call, move |tx| {
         let mut new = new.clone();
@@ -287,7 +292,7 @@ fn edit_and_resend(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let _claim = api.flow.in_flight.claim(of.seq).ok_or_else(|| {
         deliveries::refused(&of, "an attempt is in flight: park it, or wait for the end")
     })?;
-    let found = api.store.read(|tx| outbox_lists::by_id(tx, &of.tenant, &of.event_id))?;
+    let found = api.env.store.read(|tx| outbox_lists::by_id(tx, &of.tenant, &of.event_id))?;
     let mut found = found.or_not_found("event")?;
     found.new.target = Some(of.subscription.clone());
     if let Some(headers) = bare(headers) {
@@ -298,7 +303,9 @@ fn edit_and_resend(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     if dry_run {
         return Ok(Audited::dry_run(value(of)));
     }
-    let (tenant, seq, now) = (call.tenant.clone(), of.seq, api.clock.now());
+    let tenant = call.tenant.clone();
+    let seq = of.seq;
+    let now = api.env.clock.now();
     let sha256 = id::sha256_hex(&new.payload);
     change(api, call, move |tx| {
         let shown = |seq| delivery_lists::by_seq(tx, &tenant, seq);
@@ -318,8 +325,8 @@ fn edit_and_resend(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 /// The new event, checked like a published one.
 fn new_event(api: &Api, replay: &Replay, found: Event) -> Result<NewEvent, Problem> {
     let unusable = |why: String| Problem::unprocessable(format!("{why}."));
-    let received_at = api.clock.wall();
-    let id = id::uuid7(received_at, &*api.draw);
+    let received_at = api.env.clock.wall();
+    let id = id::uuid7(received_at, &*api.env.draw);
     let payload = replay.payload()?;
     let Event { new: old, .. } = found;
     if payload.is_none() && old.sealed.fields > 0 {
@@ -340,7 +347,7 @@ fn new_event(api: &Api, replay: &Replay, found: Event) -> Result<NewEvent, Probl
         sealed: Sealed::default(),
         ..old
     };
-    let most = usize::try_from(api.settings.get().limits.payload_bytes).unwrap_or(usize::MAX);
+    let most = usize::try_from(api.env.settings.get().limits.payload_bytes).unwrap_or(usize::MAX);
     if is_other && new.payload.len() > most {
         let have = new.payload.len();
         return Err(unusable(format!("The payload has {have} bytes; at most {most} are accepted")));
@@ -351,7 +358,7 @@ fn new_event(api: &Api, replay: &Replay, found: Event) -> Result<NewEvent, Probl
         if let Some(misfit) = api.flow.publish.event_types.misfit(&new)? {
             return Err(unusable(format!("It does not fit its event type: {}", misfit.why)));
         }
-        let admitted = api.flow.publish.privacy.admit(std::slice::from_mut(&mut new));
+        let admitted = api.env.privacy.admit(std::slice::from_mut(&mut new));
         admitted.map_err(|not| match not {
             NotAdmitted::Refused { why, .. } => unusable(why.to_string()),
             NotAdmitted::Failed(error) => error.into(),
@@ -362,7 +369,9 @@ fn new_event(api: &Api, replay: &Replay, found: Event) -> Result<NewEvent, Probl
 
 /// `POST /v1/events/{id}/cancel`
 fn cancel(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (tenant, id, now) = (call.tenant.clone(), call.param(0).to_owned(), api.clock.now());
+    let tenant = call.tenant.clone();
+    let id = call.param(0).to_owned();
+    let now = api.env.clock.now();
     let reason = format!("cancelled by {}", call.who.display);
     change(api, call, move |tx| {
         let before = outbox_lists::by_id(tx, &tenant, &id)?.or_not_found("event")?;

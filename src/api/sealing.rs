@@ -27,7 +27,8 @@ pub(super) struct ToSeal {
 
 /// Gets a secret ready for the file.
 pub(super) fn to_seal(api: &Api, now: Timestamp, settings: Settings, secret: &str) -> ToSeal {
-    let (key, draw) = (Arc::clone(&api.key), Arc::clone(&api.draw));
+    let key = Arc::clone(&api.env.keyring);
+    let draw = Arc::clone(&api.env.draw);
     let id = id::uuid7(now, &*draw);
     let secret = SecretBytes::new(secret.as_bytes().to_vec());
     ToSeal { id, settings, secret, valid_until: None, key, draw }

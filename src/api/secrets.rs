@@ -106,7 +106,7 @@ struct SecretInForce {
 /// `GET /v1/providers/{name}/secrets`
 fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let seq = providers::find(api, call)?.seq;
-    let found = api.store.read(|tx| credentials::of_provider(tx, seq))?;
+    let found = api.env.store.read(|tx| credentials::of_provider(tx, seq))?;
     let shown = |kept: Credential| SecretInForce {
         id: kept.id.into(),
         version: kept.version.into(),
@@ -121,8 +121,14 @@ fn add(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let given: SecretGiven = call.json()?;
     let checked = provider.new.scheme.check_secret(&given.secret);
     checked.map_err(|error| providers::unusable(&error))?;
-    let whose = ("provider", provider.new.id);
-    store(api, call, (given, Settings::Signing {}), (Owner::Provider(provider.seq), whose))
+    let new = NewSecret {
+        secret: given.secret,
+        settings: Settings::Signing {},
+        owner: Owner::Provider(provider.seq),
+        kind: "provider",
+        owner_id: provider.new.id,
+    };
+    store(api, call, new, given.dry_run)
 }
 
 /// `POST /v1/subscriptions/{id}/secrets`
@@ -130,24 +136,34 @@ fn replace(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let subscription = subscriptions::find(api, call)?;
     let SecretGiven { secret, dry_run } = call.json()?;
     let parsed = SigningKey::parse(&secret).map_err(|error| providers::unusable(&error))?;
-    let given = SecretGiven { secret: parsed.to_text().as_str().to_owned(), dry_run };
-    let whose = ("subscription", subscription.new.id.clone());
-    store(api, call, (given, parsed.settings()), (Owner::Subscription(subscription.seq), whose))
+    let new = NewSecret {
+        secret: parsed.to_text().as_str().to_owned(),
+        settings: parsed.settings(),
+        owner: Owner::Subscription(subscription.seq),
+        kind: "subscription",
+        owner_id: subscription.new.id.clone(),
+    };
+    store(api, call, new, dry_run)
 }
 
-/// Stores a secret that is not in force yet. A subscription's takes the place of the one before. Also the
+/// A secret that is about to be stored, and its owner.
+struct NewSecret {
+    secret: String,
+    settings: Settings,
+    owner: Owner,
+    /// The kind of the owner, as audit events name it.
+    kind: &'static str,
+    owner_id: String,
+}
+
+/// Stores a secret that is not in force yet; a dry run only tells whether it is. A subscription's takes the place of the one before. Also the
 /// question leaves an audit event: who asks often enough is guessing.
-fn store(
-    api: &Api,
-    call: &Call,
-    (given, settings): (SecretGiven, Settings),
-    (owner, (kind, owner_id)): (Owner, (&'static str, String)),
-) -> Result<Audited<Value>, Problem> {
-    let SecretGiven { secret, dry_run } = given;
-    let known = api.store.read(|tx| in_force(tx, owner))?;
+fn store(api: &Api, call: &Call, new: NewSecret, dry_run: bool) -> Result<Audited<Value>, Problem> {
+    let NewSecret { secret, settings, owner, kind, owner_id } = new;
+    let known = api.env.store.read(|tx| in_force(tx, owner))?;
     let full = known.len() >= MAX_SECRETS && matches!(owner, Owner::Provider(_));
     let known = known.into_iter().find(|one| matches_stored(api, one, &secret)).map(|one| one.id);
-    let now = api.clock.wall();
+    let now = api.env.clock.wall();
     let sealed = to_seal(api, now, settings, &secret);
     let tenant = call.tenant.clone();
     change(api, call, move |tx| {
@@ -209,7 +225,7 @@ fn in_force(tx: &ReadTx<'_>, owner: Owner) -> crate::store::error::Result<Vec<Cr
 
 /// Whether a stored secret is this one. One that does not open is another one.
 fn matches_stored(api: &Api, kept: &Credential, secret: &str) -> bool {
-    let opened = api.key.open(&context(&kept.id), &kept.sealed);
+    let opened = api.env.keyring.open(&context(&kept.id), &kept.sealed);
     opened.is_ok_and(|opened| {
         bool::from(subtle::ConstantTimeEq::ct_eq(opened.expose(), secret.as_bytes()))
     })

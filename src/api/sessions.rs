@@ -59,8 +59,8 @@ fn list_own(api: &Api, call: &Call) -> Result<Response, Problem> {
 
 fn page_of_live(api: &Api, call: &Call, whose: Whose<'_>) -> Result<Response, Problem> {
     let page = call.query.page()?;
-    let now = api.clock.wall();
-    let live = Live { now, used_since: now.minus(api.settings.get().console.idle_timeout) };
+    let now = api.env.clock.wall();
+    let live = Live { now, used_since: now.minus(api.env.settings.get().console.idle_timeout) };
     let after = page.after.unwrap_or(0);
     let found = lists::read(api, call, |tx| sessions::page(tx, whose, live, after, page.limit))?;
     Ok(page_of(&found, page, |session| session.seq, identity))
@@ -69,7 +69,7 @@ fn page_of_live(api: &Api, call: &Call, whose: Whose<'_>) -> Result<Response, Pr
 /// `GET /v1/sessions/{id}`
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
-    let found = api.store.read(|tx| sessions::by_id(tx, &tenant, call.param(0)))?;
+    let found = api.env.store.read(|tx| sessions::by_id(tx, &tenant, call.param(0)))?;
     Ok(ok(&found.or_not_found("session")?))
 }
 
@@ -92,7 +92,8 @@ fn end_if(
     tenant: String,
     may: impl Fn(&StoredSession) -> bool + Send + 'static,
 ) -> Result<Audited<Value>, Problem> {
-    let (id, now) = (call.param(0).to_owned(), api.clock.wall());
+    let id = call.param(0).to_owned();
+    let now = api.env.clock.wall();
     change(api, call, move |tx| {
         let found = sessions::by_id(tx, &tenant, &id)?.filter(|session| may(session));
         let session = found.or_not_found("session")?;

@@ -69,9 +69,10 @@ struct SettingAnswer {
 /// `GET /v1/settings`
 #[expect(clippy::unnecessary_wraps, reason = "every route has this shape")]
 fn list(api: &Api, _call: &Call) -> Result<Response, Problem> {
-    let (settings, defaults) = (api.settings.get(), Settings::default());
+    let settings = api.env.settings.get();
+    let defaults = Settings::default();
     let of = |key: &Key| {
-        let origin = api.settings.origin(key);
+        let origin = api.env.settings.origin(key);
         let from = match &origin {
             Origin::Default => "default",
             Origin::File { .. } => "file",

@@ -195,10 +195,10 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         Settings::Drop(folder) => Some(check_folder(api, &folder.path, None)?),
         Settings::Sqlite(_) | Settings::Database(_) => None,
     };
-    let begin = beginning(api, (&call.tenant, &settings), from.unwrap_or(From::Start))?;
-    let now = api.clock.wall();
+    let begin = beginning(api, &call.tenant, &settings, from.unwrap_or(From::Start))?;
+    let now = api.env.clock.wall();
     let new = NewSource {
-        id: id::uuid7(now, &*api.draw),
+        id: id::uuid7(now, &*api.env.draw),
         tenant: call.tenant.clone(),
         name,
         settings,
@@ -248,8 +248,9 @@ fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 }
 
 fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
-    let now = api.clock.wall();
+    let tenant = call.tenant.clone();
+    let name = call.param(0).to_owned();
+    let now = api.env.clock.wall();
     change(api, call, move |tx| {
         let before = tables::by_name(tx, &tenant, &name)?.or_not_found("source")?;
         tables::delete(tx, before.seq, now)?;
@@ -285,7 +286,7 @@ fn reset(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         (Some(cursor), None) => {
             Beginning { cursor: i64::try_from(cursor).unwrap_or(i64::MAX), identity: None }
         }
-        (None, Some(from)) => beginning(api, (&source.new.tenant, &source.new.settings), from)?,
+        (None, Some(from)) => beginning(api, &source.new.tenant, &source.new.settings, from)?,
         _ => return Err(Problem::unprocessable("Give either cursor or from.")),
     };
     if let Settings::Database(DatabaseSettings { mode: Mode::Mark | Mode::Claim, .. }) =
@@ -343,7 +344,7 @@ fn mode_of(source: &Source) -> Result<Mode, Problem> {
 
 /// When the file was last restored.
 fn restored_at(api: &Api) -> Result<Option<Timestamp>, Problem> {
-    Ok(api.store.read(meta::restored)?.map(|restored| restored.at))
+    Ok(api.env.store.read(meta::restored)?.map(|restored| restored.at))
 }
 
 /// Whether what is known of one table means nothing for the other.
@@ -358,7 +359,7 @@ fn is_other_table(before: &Settings, after: &Settings) -> bool {
 /// `GET /v1/sources/{name}/test`
 fn test(api: &Api, call: &Call) -> Result<Response, Problem> {
     let source = find(api, call)?;
-    let checks = inspect::checks(&api.settings.get(), &api.flow.databases, &source);
+    let checks = inspect::checks(&api.env.settings.get(), &api.flow.databases, &source);
     let is_ok = worst(&checks) != Level::Fail;
     Ok(ok(&SourceTest { ok: is_ok, checks }))
 }
@@ -371,8 +372,10 @@ fn alter(
     compared: Option<Folders>,
     mut with: impl FnMut(&mut Source) + Send + 'static,
 ) -> Result<Audited<Value>, Problem> {
-    let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
-    let (now, statuses) = (api.clock.wall(), api.flow.sources.clone());
+    let tenant = call.tenant.clone();
+    let name = call.param(0).to_owned();
+    let now = api.env.clock.wall();
+    let statuses = api.flow.sources.clone();
     change(api, call, move |tx| {
         let before = tables::by_name(tx, &tenant, &name)?.or_not_found("source")?;
         if !no_new_folder(tx, compared.as_ref())? {
@@ -407,14 +410,17 @@ fn resolve_escalations(
 }
 
 fn find(api: &Api, call: &Call) -> Result<Source, Problem> {
-    api.store.read(|tx| tables::by_name(tx, &call.tenant, call.param(0)))?.or_not_found("source")
+    api.env
+        .store
+        .read(|tx| tables::by_name(tx, &call.tenant, call.param(0)))?
+        .or_not_found("source")
 }
 
 fn read_settings(api: &Api, call: &Call, kind: &str, given: Value) -> Result<Settings, Problem> {
     let wrong = |why: String| Problem::unprocessable(format!("{why}."));
     let settings = Settings::read(kind, given).map_err(wrong)?;
     if let Some(path) = settings.path() {
-        permitted(&api.settings.get(), &call.tenant, path).map_err(wrong)?;
+        permitted(&api.env.settings.get(), &call.tenant, path).map_err(wrong)?;
     }
     if let Settings::Database(database) = &settings {
         database_connection::find(&api.flow.databases, &call.tenant, database).map_err(wrong)?;
@@ -437,7 +443,7 @@ fn check_folder(api: &Api, folder: &Path, own: Option<i64>) -> Result<Folders, P
     // A folder that does not exist yet is compared by its name.
     let real = |path: &Path| -> PathBuf { path.canonicalize().unwrap_or_else(|_| path.to_owned()) };
     let folder_path = real(folder);
-    let all = api.store.read(folders)?;
+    let all = api.env.store.read(folders)?;
     if all.iter().any(|(seq, other)| Some(*seq) != own && real(other) == folder_path) {
         let detail = format!("Another source already reads {}.", folder.display());
         return Err(Problem::conflict(detail));
@@ -464,7 +470,8 @@ struct Beginning {
 
 fn beginning(
     api: &Api,
-    (tenant, settings): (&str, &Settings),
+    tenant: &str,
+    settings: &Settings,
     from: From,
 ) -> Result<Beginning, Problem> {
     let unread =
@@ -473,7 +480,7 @@ fn beginning(
     match (settings, from) {
         (Settings::Sqlite(_) | Settings::Drop(_), From::Start) => Ok(at(0)),
         (Settings::Sqlite(_), From::Now) => {
-            inspect::last_row(&api.settings.get(), tenant, settings).map(at).map_err(unread)
+            inspect::last_row(&api.env.settings.get(), tenant, settings).map(at).map_err(unread)
         }
         (Settings::Drop(_), From::Now) => {
             Err(Problem::unprocessable("from is not for a folder: it is read from its first file."))
@@ -496,7 +503,8 @@ fn silence(ms: u64) -> Result<Option<Duration>, Problem> {
     }
     let span = Duration::from_millis(ms);
     if !(SILENCE_LEAST..=MAX_SILENCE).contains(&span) {
-        let (least, most) = (millis(SILENCE_LEAST), millis(MAX_SILENCE));
+        let least = millis(SILENCE_LEAST);
+        let most = millis(MAX_SILENCE);
         let detail = format!("silent_after_ms must be 0 (never), or {least} to {most}.");
         return Err(Problem::unprocessable(detail));
     }

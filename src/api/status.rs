@@ -135,7 +135,7 @@ const MAX_AGE: Duration = Duration::from_secs(1);
 
 /// Counts what a tenant has.
 fn counts(api: &Api, call: &Call) -> Result<TenantCounts, Problem> {
-    let now = api.clock.monotonic();
+    let now = api.env.clock.monotonic();
     if let Some((at, counts)) = api.long_counts.lock().get(&call.tenant)
         && now.saturating_sub(*at) < MAX_AGE
     {
@@ -154,9 +154,9 @@ fn counts(api: &Api, call: &Call) -> Result<TenantCounts, Problem> {
 /// `GET /v1/stats`. Counts of the writer show how busy other tenants are, so only the tenant `default` gets them.
 pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let counts = counts(api, call)?;
-    let pii_stated = api.store.read(tenants::is_pii_stated)?;
+    let pii_stated = api.env.store.read(tenants::is_pii_stated)?;
     let box_wide = (call.tenant == DEFAULT_TENANT).then(|| {
-        let writer = api.store.writer();
+        let writer = api.env.store.writer();
         BoxStats {
             consumers_waiting: api.flow.consume.waiting(),
             writer_waiting: writer.waiting(),
@@ -166,7 +166,8 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
             pii_stated,
         }
     });
-    let (version, now) = (env!("CARGO_PKG_VERSION"), api.clock.wall());
+    let version = env!("CARGO_PKG_VERSION");
+    let now = api.env.clock.wall();
     Ok(ok(&Stats { version, now, counts, box_wide }))
 }
 
@@ -215,8 +216,8 @@ pub(super) fn show_recent(api: &Api, call: &Call) -> Result<Response, Problem> {
     let recent = &api.flow.receive.counts.recent;
     let Reading { since, first, minutes, attempts, left_out } =
         recent.read(&call.tenant, |seq| own.contains_key(&seq));
-    let now = api.clock.wall();
-    let coverage = api.store.read(|tx| runs::coverage(tx, first, now))?;
+    let now = api.env.clock.wall();
+    let coverage = api.env.store.read(|tx| runs::coverage(tx, first, now))?;
     let each = |(n, counts)| {
         let at = first.plus(Duration::from_mins(n));
         let whole = coverage.is_whole(at, at.plus(Duration::from_mins(1)).min(now));

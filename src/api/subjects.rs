@@ -110,7 +110,7 @@ struct Erasure {
 fn named(api: &Api, call: &Call) -> Result<(String, [u8; 32]), Problem> {
     let SubjectName { subject } = call.json()?;
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
-    let subject = api.flow.publish.privacy.names().subject(&tenant, &subject);
+    let subject = api.env.privacy.names().subject(&tenant, &subject);
     Ok((tenant, subject))
 }
 
@@ -143,9 +143,9 @@ fn find(api: &Api, call: &Call) -> Result<Response, Problem> {
 /// `POST /v1/subjects/erase`
 fn erase(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let (tenant, subject) = named(api, call)?;
-    let now = api.clock.wall();
+    let now = api.env.clock.wall();
     let any = |tx: &ReadTx<'_>| subjects::of(tx, &tenant, &subject, false, i64::MAX, 1);
-    if api.store.read(any)?.is_empty() {
+    if api.env.store.read(any)?.is_empty() {
         return Err(Problem::not_found("subject"));
     }
     let name = format!("{tenant} {}", HEXLOWER.encode(&subject));
@@ -177,7 +177,7 @@ fn erase_all(
 ) -> Result<Audited<Value>, Problem> {
     let live = |before| {
         let Erased { tenant, subject, .. } = of;
-        api.store.read(|tx| subjects::of(tx, tenant, subject, true, before, ERASED_AT_ONCE))
+        api.env.store.read(|tx| subjects::of(tx, tenant, subject, true, before, ERASED_AT_ONCE))
     };
     // From the newest key down. Keys that are made after this point belong to newer data and stay.
     let mut before = i64::MAX;
@@ -248,8 +248,8 @@ fn destroy(
 fn note_erasures(api: &Api, live: &[SubjectKey], now: Timestamp) -> Result<Vec<KeyId>, Problem> {
     let live: Vec<KeyId> = live.iter().map(|key| key.key_id).collect();
     let entries: Vec<erasures::Erasure> = live.iter().map(|id| (*id, now)).collect();
-    let backups = api.settings.get().backup_directory();
-    erasures::note_everywhere(api.store.path(), &backups, &entries).map_err(|error| {
+    let backups = api.env.settings.get().backup_directory();
+    erasures::note_everywhere(api.env.store.path(), &backups, &entries).map_err(|error| {
         tracing::error!(%error, "an erasure could not be noted");
         let detail =
             "The list of erasures cannot be written; the log says why. Nothing was erased.";

@@ -112,7 +112,7 @@ fn kind_of(url: &str) -> &'static str {
 fn folder(api: &Api, tenant: &str, url: &str) -> Result<Folder, Problem> {
     let folder = Folder::parse(url).map_err(unusable)?;
     let path =
-        permitted(&api.settings.get(), tenant, folder.path(), "folders").map_err(unusable)?;
+        permitted(&api.env.settings.get(), tenant, folder.path(), "folders").map_err(unusable)?;
     if !path.is_dir() {
         let shown = path.display();
         return Err(unusable(format!(
@@ -147,7 +147,7 @@ fn mail_addresses(api: &Api, url: &str) -> Result<String, Problem> {
         unusable("of the target email it is mailto: and the addresses".to_owned())
     })?;
     let to: Vec<String> = to.split(',').map(|one| one.trim().to_owned()).collect();
-    let settings = api.settings.get();
+    let settings = api.env.settings.get();
     let to = email::addresses(&to, &settings.alerts.allowed_domains).map_err(unusable)?;
     email::check(&settings).map_err(unusable)?;
     Ok(format!("mailto:{to}"))
@@ -173,7 +173,7 @@ pub(super) fn address(api: &Api, url: &str) -> Result<TargetUrl, Problem> {
 /// As [`address`], for a URL that is sealed: it may carry a secret.
 pub(super) fn sealed_address(api: &Api, url: &str) -> Result<TargetUrl, Problem> {
     let url = TargetUrl::parse(url).map_err(|error| unusable(error.to_string()))?;
-    url.check(&api.settings.get().delivery.policy())
+    url.check(&api.env.settings.get().delivery.policy())
         .map_err(|refused| unusable(refused.to_string()))?;
     Ok(url)
 }
@@ -182,7 +182,7 @@ pub(super) fn sealed_address(api: &Api, url: &str) -> Result<TargetUrl, Problem>
 /// Fails with 422 with why it may not.
 fn topic(api: &Api, url: &str) -> Result<KafkaTopic, Problem> {
     let topic = KafkaTopic::parse(url).map_err(unusable)?;
-    kafka::check(&api.settings.get().kafka, &topic).map_err(unusable)?;
+    kafka::check(&api.env.settings.get().kafka, &topic).map_err(unusable)?;
     Ok(topic)
 }
 
@@ -194,7 +194,7 @@ fn unusable(why: String) -> Problem {
 /// Fails with 422 with what does not.
 pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
     let unusable = |error: String| unusable_policy(&error);
-    effective(new, &api.settings.get().delivery).map_err(unusable)?;
+    effective(new, &api.env.settings.get().delivery).map_err(unusable)?;
     lease_time(&new.policy).map_err(unusable)?;
     check_target(new)?;
     if new.is_of_alerts() {

@@ -74,9 +74,9 @@ pub(super) fn show(
 ) -> Result<Audited<Value>, Problem> {
     let event_of = (call.tenant.as_str(), event);
     let found =
-        api.store.read(|tx| deliveries::outgoing_of_event(tx, SubscriptionSeq(0), event_of))?;
+        api.env.store.read(|tx| deliveries::outgoing_of_event(tx, SubscriptionSeq(0), event_of))?;
     let mut outgoing = found.ok_or_else(|| Problem::not_found("event"))?;
-    let box_name = api.settings.get().r#box.name.clone();
+    let box_name = api.env.settings.get().r#box.name.clone();
     let formats =
         Formats::of(new, box_name).map_err(|why| Problem::unprocessable(format!("{why}.")))?;
     let factor = formats.memory_factor().unwrap_or(SHOWN_FACTOR);

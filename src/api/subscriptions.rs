@@ -240,15 +240,15 @@ struct NewSubscriptionAnswer<T = Subscription> {
 pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let given: SubscriptionCreation = call.json()?;
     let secret = match &given.secret {
-        None => SigningSecret::generate(&*api.draw),
+        None => SigningSecret::generate(&*api.env.draw),
         Some(text) => SigningSecret::parse(text).map_err(|error| {
             Problem::unprocessable(format!("The secret cannot be used: {error}."))
         })?,
     };
-    let now = api.clock.wall();
+    let now = api.env.clock.wall();
     let target = terms::target(api, &call.tenant, given.target.as_deref(), given.url.as_deref())?;
     let new = NewSubscription {
-        id: id::uuid7(now, &*api.draw),
+        id: id::uuid7(now, &*api.env.draw),
         tenant: call.tenant.clone(),
         name: given.name,
         owner_id: given.owner_id,
@@ -368,7 +368,8 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     let template = alteration.template.take().map(|found| found.map(|Object(text)| text));
     // Checked here, so that it is refused before it waits for the writer; applied there, to what stands
     // there then.
-    let (kind, url) = (alteration.target.as_deref(), alteration.url.as_deref());
+    let kind = alteration.target.as_deref();
+    let url = alteration.url.as_deref();
     let target = terms::changed_target(api, &call.tenant, &wanted.target, kind, url)?;
     let apply = move |new: &mut NewSubscription| {
         let given = &alteration;
@@ -391,9 +392,10 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     if let Some(event) = tried {
         return trials::show(api, call, &wanted, &event);
     }
-    let now = api.clock.wall();
+    let now = api.env.clock.wall();
     let is_blocking = wanted.order.head_of_line == HeadOfLine::Block;
-    let (was, wanted) = (Arc::clone(&found.new), Arc::new(wanted));
+    let was = Arc::clone(&found.new);
+    let wanted = Arc::new(wanted);
     let prepared = vec![PreparedTerms::of(&was), PreparedTerms::of(&wanted)];
     let changed = act(api, call, prepared, move |tx, before| {
         let mut row = before.clone();
@@ -431,7 +433,7 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
 fn unblock(api: &Api, subscription: SubscriptionSeq) -> StoreResult<()> {
     let full = usize::try_from(MAX_UNBLOCKED).unwrap_or(usize::MAX);
     loop {
-        let clock = api.clock.clone();
+        let clock = api.env.clock.clone();
         let run = move |tx: &WriteTx<'_>| {
             let found = subscriptions::routes(tx)?.get(subscription);
             if found.is_none_or(|found| found.new.order.head_of_line == HeadOfLine::Block) {
@@ -439,7 +441,7 @@ fn unblock(api: &Api, subscription: SubscriptionSeq) -> StoreResult<()> {
             }
             lanes::unblock_all(tx, subscription, MAX_UNBLOCKED, clock.now())
         };
-        if api.store.writer().write(Queue::Accept, run)? < full {
+        if api.env.store.writer().write(Queue::Accept, run)? < full {
             return Ok(());
         }
     }
@@ -455,7 +457,8 @@ fn check_group(tx: &WriteTx<'_>, new: &NewSubscription) -> ChangeResult<()> {
     };
     let routes = subscriptions::routes(tx)?.of(&new.tenant);
     let Some(found) = routes.iter().find(is_mixed) else { return Ok(()) };
-    let (name, kind) = (found.new.name.as_str(), found.new.target.kind());
+    let name = found.new.name.as_str();
+    let kind = found.new.target.kind();
     let detail = format!(
         "The order cannot be used: {name} of this group has the target {kind:?}. The subscriptions of a group have \
          the same kind of target."
@@ -476,7 +479,7 @@ fn replace<T: Clone>(have: &mut T, with: Option<&T>) {
 
 /// `POST /v1/subscriptions/{id}/pause`: its deliveries wait.
 pub(super) fn pause(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let now = api.clock.wall();
+    let now = api.env.clock.wall();
     let detail = format!("paused by {}", call.who.display);
     let prepared = vec![PreparedTerms::of(&latest(api, call)?.new)];
     act(api, call, prepared, move |tx, before| Ok(settlement::pause(tx, before, &detail, now)?))
@@ -484,7 +487,7 @@ pub(super) fn pause(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 
 /// `POST /v1/subscriptions/{id}/resume`: ends a pause, and brings back one that was disabled.
 pub(super) fn resume(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let now = api.clock.wall();
+    let now = api.env.clock.wall();
     let prepared = vec![PreparedTerms::of(&latest(api, call)?.new)];
     act(api, call, prepared, move |tx, before| Ok(settlement::resume(tx, before, now)?))
 }
@@ -496,21 +499,24 @@ fn act(
     prepared: Vec<PreparedTerms>,
     mut run: impl FnMut(&WriteTx<'_>, &Subscription) -> ChangeResult<()> + Send + 'static,
 ) -> Result<Audited<Value>, Problem> {
-    let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
+    let tenant = call.tenant.clone();
+    let name = call.param(0).to_owned();
     change(api, call, move |tx| {
         let missing = || Problem::not_found("subscription");
         let before = subscriptions::find(tx, &tenant, &name)?.ok_or_else(missing)?;
         run(tx, &before)?;
         let after = subscriptions::by_seq(tx, before.seq)?.ok_or_else(missing)?;
-        let (was, is) = (shown(&before, &prepared), shown(&after, &prepared));
+        let was = shown(&before, &prepared);
+        let is = shown(&after, &prepared);
         Ok(Change::changed("subscription", &before.new.id, &was, &is))
     })
 }
 
 /// `DELETE /v1/subscriptions/{id}`: refused while deliveries are open or dead.
 pub(super) fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
-    let now = api.clock.wall();
+    let tenant = call.tenant.clone();
+    let name = call.param(0).to_owned();
+    let now = api.env.clock.wall();
     let prepared = [PreparedTerms::of(&latest(api, call)?.new)];
     change(api, call, move |tx| {
         let before = subscriptions::find(tx, &tenant, &name)?
@@ -541,21 +547,23 @@ fn of_channel(subscription: &Subscription) -> Problem {
 
 /// `GET /v1/subscriptions/{id}/past-holds`
 fn list_past_holds(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let (page, of) = (call.query.page()?, find(api, call)?);
+    let page = call.query.page()?;
+    let of = find(api, call)?;
     let below = page.after.unwrap_or(i64::MAX);
     let site = subscriptions::site(&of);
-    let found = api.store.read(|tx| past_holds::page(tx, of.seq, site, below, page.limit))?;
+    let found = api.env.store.read(|tx| past_holds::page(tx, of.seq, site, below, page.limit))?;
     Ok(page_of(&found, page, |hold| hold.seq, value))
 }
 
 /// The subscription that the path names, with the terms that the writer has: nothing is parsed.
 fn latest(api: &Api, call: &Call) -> Result<Subscription, Problem> {
-    let found = api.store.read(|tx| subscriptions::find_latest(tx, &call.tenant, call.param(0)))?;
+    let found =
+        api.env.store.read(|tx| subscriptions::find_latest(tx, &call.tenant, call.param(0)))?;
     found.ok_or_else(|| Problem::not_found("subscription"))
 }
 
 /// The subscription that the path names.
 pub(super) fn find(api: &Api, call: &Call) -> Result<Subscription, Problem> {
-    let found = api.store.read(|tx| subscriptions::find(tx, &call.tenant, call.param(0)))?;
+    let found = api.env.store.read(|tx| subscriptions::find(tx, &call.tenant, call.param(0)))?;
     found.ok_or_else(|| Problem::not_found("subscription"))
 }

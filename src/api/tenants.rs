@@ -87,7 +87,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
              published; a policy of rules changes it before it is stored (docs/privacy.md).",
         ));
     };
-    let now = api.clock.wall();
+    let now = api.env.clock.wall();
     change(api, call, move |tx| {
         if !tenants::insert(tx, &name, &title, &pii, now)? {
             let detail = format!("There is a tenant named {:?} already.", name.as_str());
@@ -127,13 +127,13 @@ pub(super) fn suspend(api: &Api, call: &Call) -> Result<Audited<Value>, Problem>
             "The tenant default cannot be suspended: nobody could resume it.",
         ));
     }
-    let now = api.clock.wall();
+    let now = api.env.clock.wall();
     alter(api, call, move |tx, name| tenants::set_suspended(tx, name, true, now).map(drop))
 }
 
 /// `POST /v1/tenants/{name}/resume`
 pub(super) fn resume(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let now = api.clock.wall();
+    let now = api.env.clock.wall();
     alter(api, call, move |tx, name| tenants::set_suspended(tx, name, false, now).map(drop))
 }
 
@@ -153,5 +153,5 @@ fn alter(
 }
 
 fn find(api: &Api, name: &str) -> Result<Tenant, Problem> {
-    api.store.read(|tx| tenants::by_name(tx, name))?.or_not_found("tenant")
+    api.env.store.read(|tx| tenants::by_name(tx, name))?.or_not_found("tenant")
 }

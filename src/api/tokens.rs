@@ -84,13 +84,13 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
     let scope = Scope { source_systems, consumer_groups };
     scope.check(role).map_err(Problem::unprocessable)?;
     let tenant = tenant_of(api, call, tenant.as_deref())?;
-    let now = api.clock.wall();
+    let now = api.env.clock.wall();
     if expires_at.is_some_and(|end| end <= now) {
         return Err(Problem::unprocessable("expires_at is in the past."));
     }
-    let secret = token::generate(&*api.draw);
+    let secret = token::generate(&*api.env.draw);
     let new = tokens::NewToken {
-        id: id::uuid7(now, &*api.draw),
+        id: id::uuid7(now, &*api.env.draw),
         tenant,
         name: name.0,
         role,
@@ -123,14 +123,15 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 /// `GET /v1/tokens/{id}`
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
-    let found = api.store.read(|tx| tokens::by_id(tx, &tenant, call.param(0)))?;
+    let found = api.env.store.read(|tx| tokens::by_id(tx, &tenant, call.param(0)))?;
     Ok(ok(&found.or_not_found("token")?))
 }
 
 /// `DELETE /v1/tokens/{id}`: refuses the last token that can administer the box.
 pub(super) fn revoke(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
-    let (id, now) = (call.param(0).to_owned(), api.clock.wall());
+    let id = call.param(0).to_owned();
+    let now = api.env.clock.wall();
     change(api, call, move |tx| {
         let before = tokens::by_id(tx, &tenant, &id)?.or_not_found("token")?;
         if before.revoked_at.is_some() {
@@ -154,7 +155,7 @@ pub(super) fn tenant_of(api: &Api, call: &Call, named: Option<&str>) -> Result<S
     let named = named.unwrap_or(&call.tenant);
     let exists = named == call.tenant
         || (call.tenant == DEFAULT_TENANT
-            && api.store.read(|tx| tenants::by_name(tx, named))?.is_some());
+            && api.env.store.read(|tx| tenants::by_name(tx, named))?.is_some());
     if exists { Ok(named.to_owned()) } else { Err(Problem::not_found("tenant")) }
 }
 

@@ -120,8 +120,11 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 /// `GET /v1/users/{name}`
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
-    let found =
-        api.store.read(|tx| users::by_name(tx, &tenant, call.param(0)))?.or_not_found("user")?;
+    let found = api
+        .env
+        .store
+        .read(|tx| users::by_name(tx, &tenant, call.param(0)))?
+        .or_not_found("user")?;
     Ok(ok(&found.user))
 }
 
@@ -131,8 +134,8 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     check_role(role.0).map_err(Problem::unprocessable)?;
     let tenant = tenant_of(api, call, tenant.as_deref())?;
     let password_hash = password.map(|password| hash_of(api, &password)).transpose()?;
-    let now = api.clock.wall();
-    let id = id::uuid7(now, &*api.draw);
+    let now = api.env.clock.wall();
+    let id = id::uuid7(now, &*api.env.draw);
     let new = NewUser { id, tenant, name: name.to_string(), role: role.0, password_hash };
     let made = change(api, call, move |tx| {
         if !users::insert(tx, &new, now)? {
@@ -153,7 +156,7 @@ fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     role.map_or(Ok(()), check_role).map_err(Problem::unprocessable)?;
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
     let hash = password.map(|password| hash_of(api, &password)).transpose()?;
-    let now = api.clock.wall();
+    let now = api.env.clock.wall();
     alter(api, call, tenant, move |found| {
         found.user.role = role.unwrap_or(found.user.role);
         if let Some(disabled) = disabled {
@@ -174,11 +177,12 @@ fn change_own_password(api: &Api, call: &Call) -> Result<Audited<Value>, Problem
     }
     let PasswordChange { current, new } = call.json()?;
     let log_ins = api.auth.log_ins();
-    let (client, now) = (call.request.head.client, api.clock.monotonic());
+    let client = call.request.head.client;
+    let now = api.env.clock.monotonic();
     let whose = Some((call.tenant.as_str(), name));
     log_ins.check(client, whose, now)?;
     let found =
-        api.store.read(|tx| users::by_name(tx, &call.tenant, name))?.or_not_found("user")?;
+        api.env.store.read(|tx| users::by_name(tx, &call.tenant, name))?.or_not_found("user")?;
     let before = found.password_hash;
     if let Some(hash) = &before {
         let current = current.as_ref().map_or("", |current| current.as_str());
@@ -204,7 +208,8 @@ fn alter(
     tenant: String,
     run: impl Fn(&mut UserWithPassword) -> Result<(), Problem> + Send + 'static,
 ) -> Result<Audited<Value>, Problem> {
-    let (name, now) = (call.param(0).to_owned(), api.clock.wall());
+    let name = call.param(0).to_owned();
+    let now = api.env.clock.wall();
     change(api, call, move |tx| {
         let before = users::by_name(tx, &tenant, &name)?.or_not_found("user")?;
         let mut after = before.clone();
@@ -221,7 +226,8 @@ fn alter(
 /// `DELETE /v1/users/{name}`
 fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
-    let (name, now) = (call.param(0).to_owned(), api.clock.wall());
+    let name = call.param(0).to_owned();
+    let now = api.env.clock.wall();
     change(api, call, move |tx| {
         let UserWithPassword { user, .. } =
             users::by_name(tx, &tenant, &name)?.or_not_found("user")?;
@@ -234,9 +240,10 @@ fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 /// `POST /v1/users/{name}/link`: only this answer has the link.
 fn link(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
-    let secret = Zeroizing::new(token::secret(LINK_PREFIX, &*api.draw));
-    let (name, hash) = (call.param(0).to_owned(), api.hasher.hash(&secret));
-    let expires_at = api.clock.wall().plus(LINK_LIFETIME);
+    let secret = Zeroizing::new(token::secret(LINK_PREFIX, &*api.env.draw));
+    let name = call.param(0).to_owned();
+    let hash = api.hasher.hash(&secret);
+    let expires_at = api.env.clock.wall().plus(LINK_LIFETIME);
     let url = format!("{}/console/enter?link={}", address(api, call), secret.as_str());
     change(api, call, move |tx| {
         let UserWithPassword { user, .. } =
@@ -252,7 +259,7 @@ fn link(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 
 /// The URL of the console, as people reach it.
 fn address(api: &Api, call: &Call) -> String {
-    let settings = api.settings.get();
+    let settings = api.env.settings.get();
     if let Some(url) = settings.console_url() {
         return url.trim_end_matches('/').to_owned();
     }
@@ -274,7 +281,7 @@ fn shut_out(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> crate::store::error::
 /// Fails with 422 if it is too short or too long, 503 if others are hashed at the same time.
 pub(super) fn hash_of(api: &Api, password: &str) -> Result<String, Problem> {
     check_password(password).map_err(Problem::unprocessable)?;
-    api.auth.log_ins().hash(password, &*api.draw)
+    api.auth.log_ins().hash(password, &*api.env.draw)
 }
 
 fn set_password(found: &mut UserWithPassword, hash: Option<&String>) {

@@ -12,7 +12,7 @@ use crate::api::auth::TokenHasher;
 use crate::app::data_directory::{DataDirectory, DirectoryError};
 use crate::app::error::Error;
 use crate::app::master_key::{self, LocatedKey};
-use crate::app::starting::upgrade;
+use crate::app::opened_database::upgrade;
 use crate::base::clock::Clock;
 use crate::base::faults::Faults;
 use crate::base::id::{self, Draw};

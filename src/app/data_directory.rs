@@ -162,7 +162,8 @@ fn lock(path: &Path) -> Result<File, DirectoryError> {
         return Err(DirectoryError::Locked { path: path.to_owned(), holder });
     }
     // Only people read this line, so it has the machine's time even if another clock is injected.
-    let (process, since) = (std::process::id(), Clock::machine().wall());
+    let process = std::process::id();
+    let since = Clock::machine().wall();
     let version = env!("CARGO_PKG_VERSION");
     let process = format!("process {process}, version {version}, since {since}\n");
     file.set_len(0).and_then(|()| file.write_all(process.as_bytes())).map_err(file_error(path))?;

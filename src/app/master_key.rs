@@ -199,7 +199,8 @@ pub fn unlock(
     settings: &Settings,
     LocatedKey { key, source }: LocatedKey,
     draw: &Arc<dyn Draw>,
-    (now, faults): (Timestamp, &Faults),
+    now: Timestamp,
+    faults: &Faults,
 ) -> Result<Keys, Error> {
     let ring = load(writer, settings, key, draw, now)?;
     let named = ring.current().key_id();

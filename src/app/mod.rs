@@ -5,10 +5,12 @@
 pub mod abandoning;
 pub mod data_directory;
 mod error;
+mod first_token;
 mod injected;
 pub mod installation;
 pub mod master_key;
 pub mod offline;
+mod opened_database;
 mod sockets;
 mod starting;
 pub mod supervision;
@@ -52,7 +54,8 @@ pub struct Appliance {
     server: Server,
     flow: Pipeline,
     sources: Relaying,
-    workers: (Runner, Mover),
+    jobs: Runner,
+    archive: Mover,
     boot: i64,
     stop: Stop,
     first_start: bool,
@@ -92,7 +95,7 @@ impl Appliance {
 
     /// The database.
     pub fn store(&self) -> &Store {
-        &self.api.store
+        &self.api.env.store
     }
 
     /// Set when the process has to end. Setting it stops nothing by itself.
@@ -117,7 +120,7 @@ impl Appliance {
 
     /// Asks the writer, the dispatcher and the listener for a heartbeat.
     pub fn ask_heartbeat(&self) {
-        self.api.store.writer().pulse().ask();
+        self.api.env.store.writer().pulse().ask();
         self.flow.pulse().ask();
         self.flow.wake();
         self.server.ask_heartbeat();
@@ -126,7 +129,7 @@ impl Appliance {
     /// The threads that have not answered with a heartbeat yet.
     pub fn missing_heartbeats(&self) -> Vec<&'static str> {
         [
-            ("the writer", self.api.store.writer().pulse().has_answered()),
+            ("the writer", self.api.env.store.writer().pulse().has_answered()),
             ("the dispatcher", self.flow.pulse().has_answered()),
             ("the listener", self.server.has_heartbeat()),
         ]
@@ -149,21 +152,21 @@ impl Appliance {
     /// The current settings.
     #[cfg(any(test, feature = "internals"))]
     pub fn settings(&self) -> &crate::config::Live {
-        &self.api.settings
+        &self.api.env.settings
     }
 
     /// Takes over where the settings in force come from.
     pub fn note_origins(&self, loaded: &Loaded) {
-        self.api.settings.set_origins(loaded);
+        self.api.env.settings.set_origins(loaded);
     }
 
     /// Applies new settings as far as possible without a restart, and returns what changed. After an error, the old
     /// settings stay in effect.
     pub fn reload(&self, fresh: &Settings) -> Result<Change, Error> {
-        let change = self.api.settings.change_to(fresh);
+        let change = self.api.env.settings.change_to(fresh);
         // Replaced even if no setting changed, because the content of the CA file may have.
         self.client.replace(injected::client(&change.settings.delivery)?);
-        self.api.settings.set(change.settings.clone());
+        self.api.env.settings.set(change.settings.clone());
         self.flow.settings_changed();
         Ok(change)
     }
@@ -172,15 +175,15 @@ impl Appliance {
     /// written to disk. Returns the error that made the service end, if there was one.
     pub fn stop(mut self) -> Result<(), Error> {
         self.sources.stop();
-        let (jobs, mover) = self.workers;
-        jobs.stop();
-        mover.stop();
+        self.jobs.stop();
+        self.archive.stop();
         self.flow.end_deliveries();
         self.flow.stop_waiting();
         self.server.stop(LISTENER_GRACE);
         self.data.remove_address();
-        let (boot, clock) = (self.boot, self.api.clock.clone());
-        let store = self.api.store.clone();
+        let boot = self.boot;
+        let clock = self.api.env.clock.clone();
+        let store = self.api.env.store.clone();
         let writer = store.writer().clone();
         Ok(self.flow.stop(move || {
             log_audit_head(&store);

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::app::data_directory::{DATABASE, DataDirectory};
 use crate::app::error::Error;
-use crate::app::master_key::{self, Keys};
-use crate::app::starting::upgrade;
+use crate::app::master_key;
+use crate::app::opened_database::upgrade;
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::faults::Faults;
 use crate::base::id::{self, Draw};
@@ -53,11 +53,10 @@ pub fn create_token(
     let database = upgrade(&data, clock, &Faults::none())?;
     let (_store, mut writer) = Store::open(&database, Faults::none())?;
     let now = clock.wall();
-    let none = Faults::none();
-    let Keys { hasher, .. } = master_key::unlock(&mut writer, settings, found, draw, (now, &none))?;
+    let keys = master_key::unlock(&mut writer, settings, found, draw, now, &Faults::none())?;
     let secret = token::generate(&**draw);
     let TokenTerms { tenant, name, role, scope, expires_at } = terms;
-    let hash = hasher.hash(&secret);
+    let hash = keys.hasher.hash(&secret);
     let new = NewToken { id: id::uuid7(now, &**draw), tenant, name, role, scope, hash, expires_at };
     let changes = Changes::between(
         &Value::Null,

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use crate::api::context::Api;
 use crate::api::listeners::{EndpointRole, Endpoints};
 use crate::app::error::Error;
-use crate::base::faults::Faults;
 use crate::config::Listen;
 use crate::console::Console;
 use crate::http::proxies::Proxies;
@@ -23,11 +22,14 @@ impl Sockets {
     /// `api` or `console` serves only that; any other serves all but a console with its own address.
     pub(super) fn open(listen: &Listen, passed: Vec<Passed>) -> Result<Self, Error> {
         let named = |name: &str| passed.iter().any(|passed| passed.name == name);
-        let (intake, api, console) = (named("intake"), named("api"), named("console"));
+        let intake = named("intake");
+        let api = named("api");
+        let console = named("console");
         let is_own = |name: &str| matches!(name, "intake" | "api" | "console");
         let shared = passed.iter().any(|passed| !is_own(&passed.name));
         let own = |address: Option<SocketAddr>| address.filter(|address| *address != listen.api);
-        let (own_intake, own_console) = (own(listen.intake), own(listen.console));
+        let own_intake = own(listen.intake);
+        let own_console = own(listen.console);
         let everything =
             EndpointRole { console: !console && own_console.is_none(), ..EndpointRole::EVERYTHING };
         let served_by_api = EndpointRole { intake: !intake && own_intake.is_none(), ..everything };
@@ -85,9 +87,9 @@ fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
 pub(super) fn listen(
     sockets: Sockets,
     api: Api,
-    (limits, faults): (Limits, Faults),
+    limits: Limits,
 ) -> Result<(Vec<(EndpointRole, SocketAddr)>, Server), Error> {
-    let settings = api.settings.get();
+    let settings = api.env.settings.get();
     let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
     let limits = Limits {
         connections: count(settings.limits.connections),
@@ -95,8 +97,13 @@ pub(super) fn listen(
         ..limits
     };
     let proxies = Proxies::new(settings.listen.trusted_proxies.clone());
-    let (clock, draw) = (api.clock.clone(), Arc::clone(&api.draw));
-    let setup = Setup { limits, proxies, clock, draw, faults };
+    let setup = Setup {
+        limits,
+        proxies,
+        clock: api.env.clock.clone(),
+        draw: Arc::clone(&api.env.draw),
+        faults: api.env.faults.clone(),
+    };
     let addresses: Vec<_> = sockets.addresses().collect();
     let (roles, sockets) = sockets.into_parts();
     let address = settings.listen.api;

@@ -55,7 +55,8 @@ impl Supervision {
         appliance.ask_heartbeat();
         let stage = Stage::Starting { written: None, committed: false };
         let every = watchdog.map(|span| span.div_f64(2.0));
-        let (status, next_status) = (String::new(), Duration::ZERO);
+        let status = String::new();
+        let next_status = Duration::ZERO;
         Self { notifier, every, stage, next: Duration::ZERO, status, next_status }
     }
 
@@ -172,7 +173,8 @@ fn status(appliance: &Appliance) -> String {
     if let Some(why) = appliance.not_ready() {
         return format!("Not ready: {why}");
     }
-    let (api, intake) = (appliance.address(), appliance.intake_address());
+    let api = appliance.address();
+    let intake = appliance.intake_address();
     if intake == api {
         return format!("Ready, listening on {api}.");
     }

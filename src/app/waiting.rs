@@ -87,7 +87,8 @@ fn full_disk<'a>(directory: &'a Path, error: &Error) -> Option<&'a Path> {
 
 /// Waits for at least `pause`, and until there is room.
 fn wait(directory: &Path, pause: Duration, each_time: impl Fn()) {
-    let (stop, gauge) = (Stop::new(), Gauge::machine());
+    let stop = Stop::new();
+    let gauge = Gauge::machine();
     let has_room = || {
         gauge.look(directory).is_ok_and(|space| space.free >= START_BYTES)
             && !is_out_of_room(directory, &[])

@@ -14,9 +14,9 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::archive::expiry::oldest_first;
-use crate::archive::parts::Parts;
 use crate::archive::removal::audit_subject;
 use crate::archive::tables::month_file::{self, MonthFile};
+use crate::archive::work::ArchiveWork;
 use crate::archive::{AUDIT_DIRECTORY, Archive, Month};
 use crate::base::clock::{SureNow, Timestamp};
 use crate::base::stop::Stop;
@@ -55,7 +55,7 @@ pub fn trail(database: &Path) -> Result<Option<Trail>> {
 
 /// Moves audit events, and deletes the oldest files.
 pub struct AuditMover {
-    parts: Arc<Parts>,
+    work: Arc<ArchiveWork>,
     archive: Archive,
     stop: Stop,
 }
@@ -71,8 +71,8 @@ struct Batch {
 
 impl AuditMover {
     /// Moves them between the database and these files.
-    pub const fn new(parts: Arc<Parts>, archive: Archive, stop: Stop) -> Self {
-        Self { parts, archive, stop }
+    pub const fn new(work: Arc<ArchiveWork>, archive: Archive, stop: Stop) -> Self {
+        Self { work, archive, stop }
     }
 
     /// Moves all rows of months that are over for long enough, and deletes the oldest file if it is old, also where a move
@@ -84,7 +84,7 @@ impl AuditMover {
     }
 
     fn move_all(&self, now: SureNow) -> Result<()> {
-        while !self.stop.asked() && !self.parts.disk.is_low() {
+        while !self.stop.asked() && !self.work.disk.is_low() {
             let Some(batch) = self.next(now)? else { break };
             self.move_batch(batch)?;
         }
@@ -96,7 +96,7 @@ impl AuditMover {
         let recent = Month::at(now.minus(AFTER));
         let read =
             |tx: &ReadTx<'_>| Ok((audit_events::start(tx)?, audit_events::oldest(tx, MAX_ROWS)?));
-        let (start, rows) = self.parts.store.snapshot(read)?;
+        let (start, rows) = self.work.env.store.snapshot(read)?;
         let month = self.last_month(start)?;
         let mut batch = Batch { month, seqs: Vec::new(), ends: [start, start] };
         for (head, at) in rows {
@@ -118,7 +118,7 @@ impl AuditMover {
     /// The month of the row before the first row of the database. If there is none, the first month of all, for rows that a
     /// clock without a battery wrote.
     fn last_month(&self, start: Head) -> Result<Month> {
-        for month in oldest_first(&self.archive, &self.parts.store)?.into_iter().rev() {
+        for month in oldest_first(&self.archive, &self.work.env.store)?.into_iter().rev() {
             let file = read_only(&self.archive.path(&month))?;
             if meta::audit_start(&file.tx())?.is_some_and(|first| first.seq < start.seq) {
                 return Ok(month);
@@ -130,10 +130,11 @@ impl AuditMover {
     fn move_batch(&self, Batch { month, seqs, ends }: Batch) -> Result<()> {
         let seqs = serde_json::to_string(&seqs).unwrap_or_default();
         month_file::make(&self.archive, &month)?;
-        self.parts.planned_fault()?;
+        self.work.planned_fault()?;
         let path = self.archive.path(&month);
         let mut file = MonthFile::open(&path)?;
-        let (reader, now) = (self.parts.store.own_reader()?, self.parts.clock.wall());
+        let reader = self.work.env.store.own_reader()?;
+        let now = self.work.env.clock.wall();
         let (there, kept) = file.take_in_audit(&reader.tx(), &seqs, ends, now)?;
         drop(reader);
         file.empty_log()?;
@@ -141,27 +142,27 @@ impl AuditMover {
             let value = format!("{} has other rows than the database", path.display());
             return Err(Error::Unreadable { column: "a file of audit events", value });
         }
-        self.parts.planned_fault()?;
-        self.parts.write_gently(&self.stop, move |tx| {
+        self.work.planned_fault()?;
+        self.work.write_gently(&self.stop, move |tx| {
             if month_file::audit_summary(tx, &seqs)? != there {
                 return Err(Error::Changed("audit events that are moved"));
             }
             let [start, last] = ends;
             audit_events::leave(tx, start, last)
         })?;
-        self.parts.planned_fault()
+        self.work.planned_fault()
     }
 
     /// Deletes the oldest file, if it is old: claimed, done, then finished with its audit event. One that failed is tried
     /// again, and no other one is begun meanwhile.
     fn remove_old(&self) -> Result<()> {
-        for claim in self.parts.claims.left(&[EffectKind::ArchiveDelete])? {
+        for claim in self.work.claims.left(&[EffectKind::ArchiveDelete])? {
             if let Some(month) = month_of(&claim) {
                 self.finish(&month, &claim)?;
             }
         }
-        let Some(now) = self.parts.due(Duty::DeleteAudit)? else { return Ok(()) };
-        if let Some(month) = oldest_first(&self.archive, &self.parts.store)?.into_iter().next() {
+        let Some(now) = self.work.due(Duty::DeleteAudit)? else { return Ok(()) };
+        if let Some(month) = oldest_first(&self.archive, &self.work.env.store)?.into_iter().next() {
             let file = read_only(&self.archive.path(&month))?;
             if month_file::since(&file.tx())?.is_some_and(|since| since <= now.minus(KEPT)) {
                 let last = audit_events::head(&file.tx())?;
@@ -170,7 +171,7 @@ impl AuditMover {
                 self.finish(&month, &claim)?;
             }
         }
-        self.parts.done(Duty::DeleteAudit)
+        self.work.done(Duty::DeleteAudit)
     }
 
     /// Claims the deletion of a file whose last row is `last`.
@@ -183,26 +184,28 @@ impl AuditMover {
             terms: json!({ LAST: last.to_string() }),
             asked_by: AskedBy::of(&by),
             key: None,
-            claimed_at: self.parts.clock.now(),
+            claimed_at: self.work.env.clock.now(),
         };
         let refuse_none = |_: &WriteTx<'_>| Ok(Ok::<(), Error>(()));
-        let claimed = self.parts.claims.claim(new, refuse_none)?;
+        let claimed = self.work.claims.claim(new, refuse_none)?;
         claimed.ok_or(Error::Changed("the file of audit events"))?
     }
 
     /// Deletes a file whose deletion is claimed, and stores the one audit event about it.
     fn finish(&self, month: &Month, claim: &Claim) -> Result<()> {
-        self.parts.planned_fault()?;
+        self.work.planned_fault()?;
         let alone = self.archive.write_alone();
-        self.archive.remove(month, &alone).map_err(|error| self.parts.store.file_error(error))?;
+        self.archive
+            .remove(month, &alone)
+            .map_err(|error| self.work.env.store.file_error(error))?;
         drop(alone);
         let changes = Changes::none().and(LAST, claim.effect.term(LAST));
         let asked_by = &claim.effect.new.asked_by;
-        let event = asked_by.event(self.parts.clock.wall(), DEFAULT_TENANT);
+        let event = asked_by.event(self.work.env.clock.wall(), DEFAULT_TENANT);
         let event = event.of("audit", &month.to_string(), changes);
         let effect = claim.effect.clone();
-        let now = self.parts.clock.now();
-        self.parts.store.writer().write(Queue::Upkeep, move |tx| {
+        let now = self.work.env.clock.now();
+        self.work.env.store.writer().write(Queue::Upkeep, move |tx| {
             claimed_effects::finish(tx, &effect, None, now)?;
             audit_events::append(tx, &event).map(drop)
         })

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use crate::archive::parts::Parts;
 use crate::archive::tables::month_file;
+use crate::archive::work::ArchiveWork;
 use crate::archive::{Archive, Month, removal};
 use crate::base::clock::Timestamp;
 use crate::base::id;
@@ -33,26 +33,26 @@ pub struct Expiry {
 
 impl Expiry {
     /// While the disk is full: tells which month is deleted, and deletes it after [`NOTICE`].
-    pub fn make_room(&mut self, parts: &Parts, archive: &Archive) -> Result<()> {
-        let is_asked = parts.settings.get().archive.delete_when_full && parts.disk.is_low();
-        let now = parts.clock.now();
-        let passed = parts.clock.monotonic();
+    pub fn make_room(&mut self, work: &ArchiveWork, archive: &Archive) -> Result<()> {
+        let is_asked = work.env.settings.get().archive.delete_when_full && work.disk.is_low();
+        let now = work.env.clock.now();
+        let passed = work.env.clock.monotonic();
         match self.noticed.take() {
-            Some((month, _)) if !is_asked => tell(&parts.store, None, &month, now),
+            Some((month, _)) if !is_asked => tell(&work.env.store, None, &month, now),
             Some((month, due)) if passed < due => {
                 self.noticed = Some((month, due));
                 Ok(())
             }
             Some((month, _)) => {
-                let is_gone = removal::delete(parts, archive, &month, "archive.delete_when_full")?;
-                parts.disk.look();
-                tell(&parts.store, is_gone.then_some(Class::ArchiveDeleted), &month, now)
+                let is_gone = removal::delete(work, archive, &month, "archive.delete_when_full")?;
+                work.disk.look();
+                tell(&work.env.store, is_gone.then_some(Class::ArchiveDeleted), &month, now)
             }
             None if is_asked => {
-                for month in oldest_first(archive, &parts.store)? {
+                for month in oldest_first(archive, &work.env.store)? {
                     // One that cannot be read stays.
-                    if matches!(removal::is_held(archive, &parts.store, &month), Ok(false)) {
-                        tell(&parts.store, Some(Class::ArchiveDeletes), &month, now)?;
+                    if matches!(removal::is_held(archive, &work.env.store, &month), Ok(false)) {
+                        tell(&work.env.store, Some(Class::ArchiveDeletes), &month, now)?;
                         self.noticed = Some((month, passed.saturating_add(NOTICE)));
                         break;
                     }
@@ -67,14 +67,14 @@ impl Expiry {
 /// Once a day, deletes the oldest month that is older than `archive.keep`, and keys that are older than
 /// [`KEYS_KEPT`]. A month that was deleted by mistake costs one file a day.
 /// Fails if a month cannot be read, after it did the others.
-pub(super) fn delete_old(parts: &Parts, archive: &Archive) -> Result<()> {
-    let Some(now) = parts.due(Duty::DeleteMonths)? else { return Ok(()) };
-    let kept_from = now.minus(parts.settings.get().archive.keep);
-    let months = oldest_first(archive, &parts.store)?;
+pub(super) fn delete_old(work: &ArchiveWork, archive: &Archive) -> Result<()> {
+    let Some(now) = work.due(Duty::DeleteMonths)? else { return Ok(()) };
+    let kept_from = now.minus(work.env.settings.get().archive.keep);
+    let months = oldest_first(archive, &work.env.store)?;
     let mut read = Ok(());
     for month in months.iter().take_while(|month| month.end() <= kept_from) {
-        match is_old(archive, &parts.store, month, kept_from) {
-            Ok(true) if removal::delete(parts, archive, month, "archive.keep")? => break,
+        match is_old(archive, &work.env.store, month, kept_from) {
+            Ok(true) if removal::delete(work, archive, month, "archive.keep")? => break,
             Ok(_) => {}
             Err(error) => {
                 tracing::error!(%error, %month, "a month of the archive cannot be read, and stays");
@@ -82,9 +82,9 @@ pub(super) fn delete_old(parts: &Parts, archive: &Archive) -> Result<()> {
             }
         }
     }
-    forget_keys(&parts.store, &Month::at(now.minus(KEYS_KEPT)), &months)?;
+    forget_keys(&work.env.store, &Month::at(now.minus(KEYS_KEPT)), &months)?;
     // Also where a month cannot be read: the others are looked at once a day.
-    parts.done(Duty::DeleteMonths)?;
+    work.done(Duty::DeleteMonths)?;
     read
 }
 
@@ -121,7 +121,8 @@ fn tell(store: &Store, class: Option<Class>, month: &Month, now: Timestamp) -> R
 
 /// Forgets the keys of months before `month` that have no file any more.
 fn forget_keys(store: &Store, month: &Month, files: &[Month]) -> Result<()> {
-    let (mut after, of) = (Vec::new(), month.to_string());
+    let mut after = Vec::new();
+    let of = month.to_string();
     let files: Vec<String> = files.iter().map(Month::to_string).collect();
     while let Some((last, old)) =
         store.read(|tx| seen_keys::old(tx, &after, MAX_KEYS, &of, &files))?

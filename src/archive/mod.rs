@@ -11,9 +11,9 @@
 pub mod audit;
 pub mod expiry;
 pub mod mover;
-pub mod parts;
 pub mod removal;
 pub mod tables;
+pub mod work;
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -82,7 +82,8 @@ impl Month {
     /// When it is over.
     pub fn end(&self) -> Timestamp {
         let (year, month) = self.0.split_once('-').unwrap_or_default();
-        let (year, month): (u32, u32) = (year.parse().unwrap_or(0), month.parse().unwrap_or(0));
+        let year: u32 = year.parse().unwrap_or(0);
+        let month: u32 = month.parse().unwrap_or(0);
         let (year, month) =
             if month >= 12 { (year.saturating_add(1), 1) } else { (year, month.saturating_add(1)) };
         Timestamp::parse(&format!("{year:04}-{month:02}-01T00:00:00Z")).unwrap_or_default()

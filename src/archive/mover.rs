@@ -10,11 +10,11 @@ use serde_json::Value;
 
 use crate::archive::audit::AuditMover;
 use crate::archive::expiry::{self, Expiry};
-use crate::archive::parts::{self, Parts};
 use crate::archive::tables::month_file::{self, MonthFile};
 use crate::archive::tables::moves;
 use crate::archive::tables::space::{self, Hot};
 use crate::archive::tables::walk::{self, Before};
+use crate::archive::work::{self, ArchiveWork};
 use crate::archive::{AUDIT_DIRECTORY, Archive, ArchivedKind, Batch, DIRECTORY, Month, removal};
 use crate::base::clock::{SureNow, Timestamp};
 use crate::base::stop::Stop;
@@ -140,25 +140,25 @@ pub struct Mover {
 impl Mover {
     /// Starts it.
     /// Fails when a thread cannot be started.
-    pub fn start(parts: Parts, spawner: &Spawner) -> Result<Self> {
+    pub fn start(work: ArchiveWork, spawner: &Spawner) -> Result<Self> {
         let stop = Stop::new();
-        let data = files::directory_of(parts.store.path());
+        let data = files::directory_of(work.env.store.path());
         let archiving = Archiving {
             archive: Archive::of(data, DIRECTORY),
             audit: Archive::of(data, AUDIT_DIRECTORY),
-            store: parts.store.clone(),
+            store: work.env.store.clone(),
             status: Arc::default(),
             removals: Arc::default(),
             has_back: Arc::default(),
             bell: Bell::default(),
         };
-        upgrade(&archiving.archive, &parts)?;
-        upgrade(&archiving.audit, &parts)?;
-        let due = parts.clock.monotonic();
-        let parts = Arc::new(parts);
-        let audit = AuditMover::new(Arc::clone(&parts), archiving.audit.clone(), stop.clone());
+        upgrade(&archiving.archive, &work)?;
+        upgrade(&archiving.audit, &work)?;
+        let due = work.env.clock.monotonic();
+        let work = Arc::new(work);
+        let audit = AuditMover::new(Arc::clone(&work), archiving.audit.clone(), stop.clone());
         let moving = Moving {
-            parts,
+            work,
             archiving: archiving.clone(),
             stop: stop.clone(),
             due,
@@ -187,7 +187,7 @@ struct Walk {
 }
 
 struct Moving {
-    parts: Arc<Parts>,
+    work: Arc<ArchiveWork>,
     archiving: Archiving,
     stop: Stop,
     /// When the next walk begins, by the monotonic clock.
@@ -218,7 +218,7 @@ impl Moving {
             {
                 tracing::error!(%error, "a month still has what the database has as well; the next run mends it");
             }
-            if let Err(error) = removal::resume(&self.parts, &self.archiving.archive) {
+            if let Err(error) = removal::resume(&self.work, &self.archiving.archive) {
                 tracing::error!(%error, "a month could not be deleted; it is tried again");
             }
             match self.next_walk() {
@@ -230,13 +230,13 @@ impl Moving {
             }
             if let Some(now) = self.may_look(self.audit_due) {
                 self.audit_due =
-                    self.parts.clock.monotonic().saturating_add(Duty::ArchiveAudit.every());
-                let done = self.audit.run(now).and_then(|()| self.parts.done(Duty::ArchiveAudit));
+                    self.work.env.clock.monotonic().saturating_add(Duty::ArchiveAudit.every());
+                let done = self.audit.run(now).and_then(|()| self.work.done(Duty::ArchiveAudit));
                 if let Err(error) = done {
                     tracing::error!(%error, "audit events could not be moved; they stay, and it is tried again");
                 }
             }
-            if let Err(error) = self.expiry.make_room(&self.parts, &self.archiving.archive) {
+            if let Err(error) = self.expiry.make_room(&self.work, &self.archiving.archive) {
                 tracing::error!(%error, "the oldest month could not be deleted; it is tried again");
             }
             self.archiving.bell.wait(CHECK_EVERY);
@@ -247,9 +247,9 @@ impl Moving {
     fn carry_out(&mut self, walk: &Walk) {
         let done = self.walk(&walk.before).and_then(|()| self.give_back());
         let closed = self.close();
-        let done = done.and_then(|()| self.parts.done(Duty::ArchiveEvents));
-        let expired = expiry::delete_old(&self.parts, &self.archiving.archive);
-        let is_cut_short = self.stop.asked() || self.parts.disk.is_low();
+        let done = done.and_then(|()| self.work.done(Duty::ArchiveEvents));
+        let expired = expiry::delete_old(&self.work, &self.archiving.archive);
+        let is_cut_short = self.stop.asked() || self.work.disk.is_low();
         let finished = match walk.claimed.clone().filter(|_| !is_cut_short) {
             Some(effect) => self.finish(effect),
             None => Ok(()),
@@ -258,16 +258,16 @@ impl Moving {
             tracing::error!(%error, "finished events could not be archived; they stay, and it is tried again");
             self.archiving.status.lock().error = Some(error.to_string());
         }
-        let hot = self.parts.store.read(space::hot).ok();
+        let hot = self.work.env.store.read(space::hot).ok();
         let mut status = self.archiving.status.lock();
         status.hot = hot;
         status.since = None;
-        status.ended_at = Some(self.parts.clock.wall());
+        status.ended_at = Some(self.work.env.clock.wall());
     }
 
     fn finish(&self, effect: ClaimedEffect) -> Result<()> {
-        let now = self.parts.clock.now();
-        let writer = self.parts.store.writer();
+        let now = self.work.env.clock.now();
+        let writer = self.work.env.store.writer();
         // The answer was sent when the walk was claimed.
         writer.write(Queue::Upkeep, move |tx| claimed_effects::finish(tx, &effect, None, now))
     }
@@ -279,7 +279,7 @@ impl Moving {
         if claimed.is_none() && now.is_none() {
             return Ok(None);
         }
-        let clock = &self.parts.clock;
+        let clock = &self.work.env.clock;
         {
             let mut status = self.archiving.status.lock();
             if self.archiving.removals.load(Ordering::Acquire) > 0 {
@@ -290,7 +290,7 @@ impl Moving {
         let Some(effect) = claimed else {
             self.due = clock.monotonic().saturating_add(Duty::ArchiveEvents.every());
             let now = now.map_or_else(|| clock.now(), SureNow::at);
-            let before = Before::set(&self.parts.settings.get().archive, now);
+            let before = Before::set(&self.work.env.settings.get().archive, now);
             return Ok(Some(Walk { before, claimed: None }));
         };
         let before = effect.new.terms.get("before_ms").and_then(Value::as_i64).unwrap_or(0);
@@ -301,9 +301,9 @@ impl Moving {
     /// The walk that was claimed and is to be carried out. From then on another one can be claimed.
     fn next_claimed(&self) -> Result<Option<ClaimedEffect>> {
         let kind = EffectKind::ArchiveRun;
-        let claimed = self.parts.store.read(|tx| claimed_effects::of_kind(tx, kind))?;
+        let claimed = self.work.env.store.read(|tx| claimed_effects::of_kind(tx, kind))?;
         // A move needs room before it gives any.
-        if self.parts.disk.is_low() {
+        if self.work.disk.is_low() {
             return Ok(None);
         }
         if let Some(running) = claimed.iter().find(|effect| effect.new.subject == RUNNING) {
@@ -311,7 +311,7 @@ impl Moving {
         }
         let Some(waiting) = claimed.into_iter().next() else { return Ok(None) };
         let seq = waiting.seq;
-        let writer = self.parts.store.writer();
+        let writer = self.work.env.store.writer();
         writer.write(Queue::Upkeep, move |tx| claimed_effects::rename(tx, seq, RUNNING))?;
         Ok(Some(waiting))
     }
@@ -319,27 +319,27 @@ impl Moving {
     /// The time, if a walk is `due`. While the clock may be wrong, the age of a row is not known; a move needs room before it
     /// gives any.
     fn may_look(&self, due: Duration) -> Option<SureNow> {
-        let is_due = self.parts.clock.monotonic() >= due && !self.parts.disk.is_low();
-        self.parts.clock.sure_now().filter(|_| is_due)
+        let is_due = self.work.env.clock.monotonic() >= due && !self.work.disk.is_low();
+        self.work.env.clock.sure_now().filter(|_| is_due)
     }
 
     fn walk(&mut self, before: &Before) -> Result<()> {
         self.take_back()?;
         for kind in ArchivedKind::ALL {
-            let mut walk = self.parts.store.read(|tx| walk::walk(tx, kind, before))?;
+            let mut walk = self.work.env.store.read(|tx| walk::walk(tx, kind, before))?;
             while let Some(batch) =
-                self.parts.store.read(|tx| walk::next(tx, kind, &mut walk, before))?
+                self.work.env.store.read(|tx| walk::next(tx, kind, &mut walk, before))?
             {
                 // A move needs room before it gives any.
-                if self.stop.asked() || self.parts.disk.is_low() {
+                if self.stop.asked() || self.work.disk.is_low() {
                     return Ok(());
                 }
                 if !batch.seqs.is_empty() {
-                    let began = self.parts.clock.monotonic();
+                    let began = self.work.env.clock.monotonic();
                     self.move_batch(&batch)?;
-                    let took = self.parts.clock.monotonic().saturating_sub(began);
+                    let took = self.work.env.clock.monotonic().saturating_sub(began);
                     // Reading and copying take a processor from deliveries too.
-                    parts::pause(&self.stop, took);
+                    work::pause(&self.stop, took);
                 }
             }
         }
@@ -349,32 +349,34 @@ impl Moving {
     /// Takes rows out of the files of months that the database has: a move was cut short, or an event came back. What the
     /// database does not have stays where it is.
     fn take_back(&mut self) -> Result<()> {
-        for batch in self.parts.store.read(moves::out)? {
+        for batch in self.work.env.store.read(moves::out)? {
             if self.stop.asked() {
                 break;
             }
-            let there = self.parts.store.read(|tx| moves::present(tx, &batch))?;
+            let there = self.work.env.store.read(|tx| moves::present(tx, &batch))?;
             if !there.seqs.is_empty() && self.archiving.archive.path(&batch.month).exists() {
                 let archive = self.archiving.archive.clone();
                 let _alone = archive.write_alone();
                 self.open(&batch.month)?.drop_out(&there)?;
                 self.archiving.archive.note_change(&batch.month);
             }
-            self.parts.planned_fault()?;
-            let writer = self.parts.store.writer();
+            self.work.planned_fault()?;
+            let writer = self.work.env.store.writer();
             writer.write(Queue::Upkeep, move |tx| moves::forget_out(tx, &batch))?;
         }
         Ok(())
     }
 
     fn move_batch(&mut self, batch: &Batch) -> Result<()> {
-        let store = &self.parts.store;
-        let (writer, noted) = (store.writer().clone(), batch.clone());
+        let store = &self.work.env.store;
+        let writer = store.writer().clone();
+        let noted = batch.clone();
         if !writer.write(Queue::Upkeep, move |tx| moves::note_out(tx, &noted))? {
             return self.take_back();
         }
-        self.parts.planned_fault()?;
-        let (reader, now) = (store.own_reader()?, self.parts.clock.wall());
+        self.work.planned_fault()?;
+        let reader = store.own_reader()?;
+        let now = self.work.env.clock.wall();
         let archive = self.archiving.archive.clone();
         let alone = archive.write_alone();
         let (copied, kept) = self.open(&batch.month)?.take_in(&reader.tx(), batch, now)?;
@@ -385,11 +387,11 @@ impl Moving {
             let value = format!("{} rows, {} expected", kept.rows, copied.rows);
             return Err(Error::Unreadable { column: "a file of the archive", value });
         }
-        self.parts.planned_fault()?;
+        self.work.planned_fault()?;
         let moved = batch.clone();
         let is_moved =
-            self.parts.write_gently(&self.stop, move |tx| moves::end(tx, &moved, &copied))?;
-        self.parts.planned_fault()?;
+            self.work.write_gently(&self.stop, move |tx| moves::end(tx, &moved, &copied))?;
+        self.work.planned_fault()?;
         if !is_moved {
             return self.take_back();
         }
@@ -401,14 +403,14 @@ impl Moving {
 
     /// Gives unused pages back to the file system, as far as more of them are unused than new events soon need.
     fn give_back(&self) -> Result<()> {
-        let store = &self.parts.store;
+        let store = &self.work.env.store;
         loop {
             let (unused, all) = store.read(space::pages)?;
             if unused < MIN_UNUSED.max(all / UNUSED_PART) || self.stop.asked() {
                 break;
             }
-            self.parts.planned_fault()?;
-            self.parts.write_gently(&self.stop, space::give_back)?;
+            self.work.planned_fault()?;
+            self.work.write_gently(&self.stop, space::give_back)?;
         }
         store.writer().room().ask_to_empty();
         Ok(())
@@ -436,12 +438,12 @@ impl Moving {
 
     fn share_all(&self) -> Result<()> {
         let months = self.archiving.archive.months();
-        let months = months.map_err(|error| self.parts.store.file_error(error))?;
+        let months = months.map_err(|error| self.work.env.store.file_error(error))?;
         months.iter().try_for_each(|month| self.share(month))
     }
 
     fn share(&self, month: &Month) -> Result<()> {
-        let store = &self.parts.store;
+        let store = &self.work.env.store;
         self.archiving.archive.share(month, store.path()).map_err(|error| store.file_error(error))
     }
 
@@ -451,9 +453,9 @@ impl Moving {
 }
 
 /// Upgrades the files of months to the schema of the database. One that cannot be read is left: the log says so.
-fn upgrade(archive: &Archive, parts: &Parts) -> Result<()> {
-    for month in archive.months().map_err(|error| parts.store.file_error(error))? {
-        if let Err(error) = schema::migrate_month(&archive.path(&month), &parts.faults) {
+fn upgrade(archive: &Archive, work: &ArchiveWork) -> Result<()> {
+    for month in archive.months().map_err(|error| work.env.store.file_error(error))? {
+        if let Err(error) = schema::migrate_month(&archive.path(&month), &work.env.faults) {
             tracing::error!(%error, %month, "a month of the archive cannot be upgraded and is not shown");
         }
     }

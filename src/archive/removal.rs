@@ -7,7 +7,7 @@
 use parking_lot::MutexGuard;
 use serde_json::{Value, json};
 
-use crate::archive::parts::Parts;
+use crate::archive::work::ArchiveWork;
 use crate::archive::{AUDIT_DIRECTORY, Archive, Month};
 use crate::base::clock::Timestamp;
 use crate::model::audit::changes::Changes;
@@ -27,16 +27,16 @@ const DELETED: Answer<'static> = Answer { status: 204, body: b"null" };
 /// Deletes a month because of a setting; `false` if a legal hold needs it.
 /// Fails with `Changed` if the legal holds change meanwhile.
 pub(super) fn delete(
-    parts: &Parts,
+    work: &ArchiveWork,
     archive: &Archive,
     month: &Month,
     because_of: &'static str,
 ) -> Result<bool> {
-    let holds = parts.store.read(legal_holds::all)?;
-    if is_held(archive, &parts.store, month)? {
+    let holds = work.env.store.read(legal_holds::all)?;
+    if is_held(archive, &work.env.store, month)? {
         return Ok(false);
     }
-    let at = parts.clock.wall();
+    let at = work.env.clock.wall();
     let kind = EffectKind::ArchiveDelete;
     let by = NewAuditEvent::local(at, DEFAULT_TENANT, Actor::system(), kind.as_str());
     let new = NewEffect {
@@ -46,16 +46,16 @@ pub(super) fn delete(
         terms: json!({ "because_of": because_of }),
         asked_by: AskedBy::of(&by),
         key: None,
-        claimed_at: parts.clock.now(),
+        claimed_at: work.env.clock.now(),
     };
     // A hold may have been made meanwhile.
     let check =
         move |tx: &WriteTx<'_>| Ok((legal_holds::all(tx)? == holds).then_some(()).ok_or(()));
     let alone = archive.write_alone();
-    match parts.claims.claim(new, check)? {
+    match work.claims.claim(new, check)? {
         Some(Ok(claim)) => {
-            remove(parts, archive, month, &alone)?;
-            note(parts, &claim).map(|()| true)
+            remove(work, archive, month, &alone)?;
+            note(work, &claim).map(|()| true)
         }
         Some(Err(())) => Err(Error::Changed("the legal holds")),
         None => Err(Error::Changed("the month")),
@@ -64,33 +64,33 @@ pub(super) fn delete(
 
 /// Resumes deletions that were claimed and left. A month that a legal hold needs by now stays.
 /// Fails if a month cannot be deleted, after it did the others.
-pub(super) fn resume(parts: &Parts, archive: &Archive) -> Result<()> {
+pub(super) fn resume(work: &ArchiveWork, archive: &Archive) -> Result<()> {
     let mut all = Ok(());
-    for claim in parts.claims.left(&[EffectKind::ArchiveDelete])? {
+    for claim in work.claims.left(&[EffectKind::ArchiveDelete])? {
         // Files of audit events are resumed by their own mover.
         let Some(month) = Month::parse(&claim.effect.new.subject) else { continue };
-        let done = resume_one(parts, archive, &month, claim);
+        let done = resume_one(work, archive, &month, claim);
         all = all.and(done);
     }
     all
 }
 
-fn resume_one(parts: &Parts, archive: &Archive, month: &Month, claim: Claim) -> Result<()> {
+fn resume_one(work: &ArchiveWork, archive: &Archive, month: &Month, claim: Claim) -> Result<()> {
     let alone = archive.write_alone();
-    if archive.path(month).exists() && is_held(archive, &parts.store, month)? {
-        return parts.claims.end_cut_short(claim);
+    if archive.path(month).exists() && is_held(archive, &work.env.store, month)? {
+        return work.claims.end_cut_short(claim);
     }
-    remove(parts, archive, month, &alone)?;
-    note(parts, &claim)
+    remove(work, archive, month, &alone)?;
+    note(work, &claim)
 }
 
 fn remove(
-    parts: &Parts,
+    work: &ArchiveWork,
     archive: &Archive,
     month: &Month,
     alone: &MutexGuard<'_, ()>,
 ) -> Result<()> {
-    archive.remove(month, alone).map_err(|error| parts.store.file_error(error))?;
+    archive.remove(month, alone).map_err(|error| work.env.store.file_error(error))?;
     tracing::warn!(%month, "a month of the archive was deleted");
     Ok(())
 }
@@ -101,11 +101,11 @@ pub(super) fn audit_subject(month: &Month) -> String {
 }
 
 /// Stores that the month is gone: the audit event, the answer, and the end of the claim.
-fn note(parts: &Parts, claim: &Claim) -> Result<()> {
+fn note(work: &ArchiveWork, claim: &Claim) -> Result<()> {
     let effect = claim.effect.clone();
-    let claims = parts.claims.clone();
-    let at = parts.clock.wall();
-    parts.store.writer().write(Queue::Upkeep, move |tx: &WriteTx<'_>| {
+    let claims = work.claims.clone();
+    let at = work.env.clock.wall();
+    work.env.store.writer().write(Queue::Upkeep, move |tx: &WriteTx<'_>| {
         claims.finish(tx, &effect, DELETED)?;
         audit_events::append(tx, &event(&effect.new, at)).map(drop)
     })

@@ -125,7 +125,8 @@ pub fn free(directory: &Path) -> Result<Bytes> {
 
 /// Checks that there is room for so many bytes and for a running service; `NoRoom` if not.
 pub fn room_for(directory: &Path, bytes: u64) -> Result<()> {
-    let (free, needed) = (free(directory)?, Bytes(bytes.saturating_add(ROOM_LEFT)));
+    let free = free(directory)?;
+    let needed = Bytes(bytes.saturating_add(ROOM_LEFT));
     if free >= needed {
         return Ok(());
     }

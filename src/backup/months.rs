@@ -265,7 +265,8 @@ pub(super) fn verify(
 
 /// How a month's own file is to its copy. The service must not run in this process.
 pub fn compare(data: &Path, backups: &Path, copy: &MonthCopy) -> Result<Compared> {
-    let (place, from) = (copy.place(data), copy.path(backups));
+    let place = copy.place(data);
+    let from = copy.path(backups);
     let has_log = state(&with_ending(&place, "-wal"))?.is_some_and(|(bytes, _)| bytes > 0);
     if !has_log && content(&place)? == content(&from)? {
         return Ok(Compared::Same);
@@ -276,7 +277,8 @@ pub fn compare(data: &Path, backups: &Path, copy: &MonthCopy) -> Result<Compared
 
 /// The SHA-256 of a file without SQLite's header, whose counters differ in a copy.
 fn content(path: &Path) -> Result<Vec<u8>> {
-    let (mut context, mut skipped) = (Context::new(&SHA256), HEADER_BYTES);
+    let mut context = Context::new(&SHA256);
+    let mut skipped = HEADER_BYTES;
     disk::sha256(path, |bytes| {
         context.update(bytes.get(skipped..).unwrap_or_default());
         skipped = skipped.saturating_sub(bytes.len());
@@ -288,7 +290,8 @@ fn content(path: &Path) -> Result<Vec<u8>> {
 /// Removes copies in a directory of backups that are not in `named`, and what killed processes left.
 pub(super) fn clear(backups: &Path, named: &BTreeSet<PathBuf>) -> Result<()> {
     for (of, name) in names(backups)? {
-        let (directory, parts) = (backups.join(of.as_str()), name.split_once('.'));
+        let directory = backups.join(of.as_str());
+        let parts = name.split_once('.');
         let is_copy = parts.is_some_and(|(month, hash)| {
             Month::parse(month).is_some() && hash.len() == NAME_DIGITS + ".db".len()
         });
@@ -341,7 +344,8 @@ pub(super) fn stage(backups: &Path, changes: &[Change], stamp: &str) -> Result<(
             continue;
         };
         make(directory_of(directory_of(path)), copy.of)?;
-        let (from, mut partial) = (copy.path(backups), Partial::begin(&staged)?);
+        let from = copy.path(backups);
+        let mut partial = Partial::begin(&staged)?;
         let file = partial.file();
         check(&from, &disk::sha256(&from, |bytes| file.write_all(bytes))?, copy)?;
         partial.finish(&staged)?;
@@ -361,7 +365,8 @@ fn check(path: &Path, sha256: &str, copy: &MonthCopy) -> Result<()> {
 pub(super) fn staged(data: &Path) -> Result<Vec<(PathBuf, String, PathBuf)>> {
     let mut all = Vec::new();
     for (of, name) in names(data)? {
-        let (directory, parts) = (data.join(of.as_str()), name.split_once(RESTORED));
+        let directory = data.join(of.as_str());
+        let parts = name.split_once(RESTORED);
         if let Some((file, stamp)) = parts.filter(|(file, _)| Month::of_file_name(file).is_some()) {
             all.push((directory.join(file), stamp.to_owned(), directory.join(&name)));
         }

@@ -61,7 +61,8 @@ pub fn take(plan: &Plan, go_on: &mut dyn FnMut(Progress) -> bool) -> Result<Mani
     let partial = Partial::begin(to)?;
     let begun_ns = months::state(partial.path())?.map_or(0, |(_, at)| at);
     // An upgrade leaves the months as they are.
-    let (known, with_months) = (known_months(directory)?, *reason != Reason::BeforeUpgrade);
+    let known = known_months(directory)?;
+    let with_months = *reason != Reason::BeforeUpgrade;
     let cut = Cut::take(database, with_months.then_some(&known))?;
     disk::room_for(directory, store::size(database)?.saturating_add(cut.bytes()))?;
     let died = |partial: Partial| {
@@ -121,8 +122,10 @@ fn describe(
     })?;
     let bytes = fs::metadata(copy).map_err(file_error(copy))?.len();
     let sha256 = disk::sha256(copy, |_| Ok(()))?;
-    let (file, version) = (name.to_owned(), env!("CARGO_PKG_VERSION").to_owned());
-    let (format, months) = (FORMAT, None);
+    let file = name.to_owned();
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    let format = FORMAT;
+    let months = None;
     Ok(Manifest { format, file, created_at, reason, version, facts, bytes, sha256, months })
 }
 

@@ -81,7 +81,8 @@ pub fn run(plan: &Plan) -> Result<Done> {
     if there && !plan.force {
         return Err(Error::DatabaseThere(database.clone()));
     }
-    let (data, backups) = (directory_of(database), directory_of(from));
+    let data = directory_of(database);
+    let backups = directory_of(from);
     let log = with_ending(from, "-wal");
     let of = |file: &Path| user::in_directory(backups, || fs::metadata(file));
     if of(&log).is_ok_and(|log| log.len() > 0) {
@@ -134,7 +135,9 @@ pub fn month(plan: &Plan, month: &Month) -> Result<Option<Vec<PathBuf>>> {
     let Plan { from, database, now, .. } = plan;
     finish(database, &Faults::none())?;
     fs::metadata(database).map_err(file_error(database))?;
-    let (data, backups, stamp) = (directory_of(database), directory_of(from), stamp(*now));
+    let data = directory_of(database);
+    let backups = directory_of(from);
+    let stamp = stamp(*now);
     let mut copies = Manifest::read_of(from)?.months.unwrap_or_default();
     copies.retain(|copy| copy.of == Beside::Archive && copy.month == *month);
     let copy = copies.first().ok_or_else(|| Error::NoMonth(from.clone(), month.to_string()))?;
@@ -169,8 +172,8 @@ fn prepare(
     let name = from.file_name().unwrap_or_default().to_string_lossy();
     let made = made_at.map_or_else(|| "an unknown time".to_owned(), |at| at.to_string());
     let restored = Restored { at: plan.now, from: format!("{name} of {made}") };
-    let with = (&plan.who, erased.as_slice());
-    let changes = store::prepare_restored(copy.path(), &restored, plan.window, &key_id, with)?;
+    let changes =
+        store::prepare_restored(copy.path(), &restored, plan.window, &key_id, &plan.who, &erased)?;
     store::note_months(copy.path(), kept, plan.now, None)?;
     erasures::note(&erasures::beside(&plan.database), &erased)?;
     // Only this one file is put in place, so its log must be empty.
@@ -281,7 +284,8 @@ fn put(path: &Path, ready: &Path, stamp: &str, faults: &Faults) -> Result<()> {
     // The log is moved too: SQLite would apply a log left there to the restored database.
     for ending in ["", "-wal"] {
         step(faults)?;
-        let (from, to) = (with_ending(path, ending), with_ending(&aside, ending));
+        let from = with_ending(path, ending);
+        let to = with_ending(&aside, ending);
         if from.exists() && !to.exists() {
             fs::rename(&from, &to).map_err(file_error(&from))?;
         }

@@ -229,7 +229,8 @@ pub fn check(path: &Path) -> Result<Facts> {
 pub fn identity(path: &Path) -> Result<Facts> {
     let conn = pool::open_reader(path)?;
     schema::version(path, &conn)?;
-    let (rows, found) = (BTreeMap::new(), facts(&conn)?);
+    let rows = BTreeMap::new();
+    let found = facts(&conn)?;
     Ok(Facts { rows, ..found })
 }
 
@@ -314,7 +315,8 @@ pub fn prepare_restored(
     restored: &Restored,
     window: Option<Window>,
     key_id: &str,
-    (who, erasures): (&Actor, &[(KeyId, Timestamp)]),
+    who: &Actor,
+    erasures: &[(KeyId, Timestamp)],
 ) -> Result<RestoreChanges> {
     if schema::schema_version(path)?.is_some_and(|have| have < schema::VERSION) {
         let _from =
@@ -339,7 +341,8 @@ pub fn prepare_restored(
         tx.execute("DELETE FROM idempotency_keys WHERE status IS NULL", [])?;
         Ok(epoch)
     })?;
-    let (mut after, mut count) = (DeliverySeq(0), 0_u64);
+    let mut after = DeliverySeq(0);
+    let mut count = 0_u64;
     loop {
         let moved = file.direct(|tx| put_in_doubt(tx, after, restored))?;
         let Some(last) = moved.last() else { break };

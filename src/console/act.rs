@@ -61,7 +61,7 @@ fn begin(
             return Err(PageError::foreign_form(inner.texts));
         }
         let given = if is_post {
-            Form::of_body(&request, large_field(action).as_ref(), &inner.api.budget)
+            Form::of_body(&request, large_field(action).as_ref(), &inner.api.env.budget)
         } else {
             Form::of_query(&request.head)
         };

@@ -56,7 +56,7 @@ fn own_form(inner: &ConsoleContext, request: &Request) -> Result<Form, PageError
     if !is_own(&request.head) {
         return Err(PageError::foreign_form(inner.texts));
     }
-    let given = Form::of_body(request, None, &inner.api.budget);
+    let given = Form::of_body(request, None, &inner.api.env.budget);
     given.map_err(|why| PageError::form_refused(inner.texts, why))
 }
 
@@ -76,7 +76,7 @@ fn session_form(
 
 fn enter(inner: &ConsoleContext, head: &Head, new: &NewSession, given: &Form) -> Response {
     let to = given.get("to").and_then(|to| local_page(to, is_page)).unwrap_or("/console/");
-    let lasts = new.ends_at.ms().saturating_sub(inner.api.clock.wall().ms()) / 1000;
+    let lasts = new.ends_at.ms().saturating_sub(inner.api.env.clock.wall().ms()) / 1000;
     let page = again(inner, head, new, given).unwrap_or_else(|| {
         Response::new(303).header("location", to).header("cache-control", "no-store")
     });
@@ -149,7 +149,7 @@ pub(super) fn choose_tenant(
     // The own tenant needs no cookie.
     let is_own = name == session.person.tenant;
     let lasts =
-        if is_own { Duration::ZERO } else { inner.api.settings.get().console.session_lifetime };
+        if is_own { Duration::ZERO } else { inner.api.env.settings.get().console.session_lifetime };
     let choice = tenant_choice(inner, head, name);
     let cookie = set_cookie(TENANT_COOKIE, &choice, millis(lasts) / 1000, is_tls(inner, head));
     Response::new(303)
@@ -228,7 +228,7 @@ fn link_form(inner: &ConsoleContext, link: &str) -> Response {
 
 /// Whether the browser's connection is encrypted, by a proxy before us.
 fn is_tls(inner: &ConsoleContext, head: &Head) -> bool {
-    let settings = inner.api.settings.get();
+    let settings = inner.api.env.settings.get();
     let by_proxy =
         head.client != head.peer.ip() && head.headers.get("x-forwarded-proto") == Some("https");
     let is_https = |url: &str| url.starts_with("https://") && host_is(head, url);

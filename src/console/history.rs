@@ -8,7 +8,7 @@ pub(super) fn section(view: &View<'_>, of: &str, what: &'static str) -> Markup {
     let t = view.t;
     let path = format!("{of}/history");
     let days = view.read_or_null(&path, &[]);
-    let today = view.inner().api.clock.wall().to_string();
+    let today = view.inner().api.env.clock.wall().to_string();
     let chosen = view.query.get("day").filter(|day| !day.is_empty());
     let day = chosen.or_else(|| today.get(..10)).unwrap_or_default();
     html! {

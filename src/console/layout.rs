@@ -96,7 +96,7 @@ pub(super) fn page(view: &View<'_>, page: Option<&Page>, content: &Content) -> R
                 }
             }
         }
-        main #main tabindex="-1" data-now=(view.inner().api.clock.wall()) data-live=[is_live.then_some(if content.is_running { "1" } else { "3" })] {
+        main #main tabindex="-1" data-now=(view.inner().api.env.clock.wall()) data-live=[is_live.then_some(if content.is_running { "1" } else { "3" })] {
             div.head { h1 { (content.title) } @if let Some(badge) = &content.badge { (badge) } }
             @if is_live { (stale(view)) }
             (tabs(view, page))

@@ -149,7 +149,7 @@ impl<'a> List<'a> {
         let mut csv = Csv::default();
         let mut found = Value::Null;
         let mut after = Some(String::new());
-        let clock = &view.inner().api.clock;
+        let clock = &view.inner().api.env.clock;
         let end = clock.monotonic().saturating_add(MAX_CSV_SPAN);
         let has_room = |csv: &Csv| {
             csv.lines.len() < MAX_CSV_ROWS

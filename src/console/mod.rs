@@ -89,7 +89,7 @@ impl Console {
 
     fn serves(&self, path: &str) -> bool {
         let is_ours = path == "/console" || path.starts_with("/console/");
-        is_ours && self.0.context.api.settings.get().console.enabled
+        is_ours && self.0.context.api.env.settings.get().console.enabled
     }
 }
 

@@ -163,7 +163,7 @@ impl<'a> View<'a> {
     /// A time of the query, as the API takes it; empty if there is none.
     pub(super) fn when(&self, name: &str) -> String {
         let text = self.query.get(name).unwrap_or_default();
-        if text.is_empty() { String::new() } else { instant(text, self.inner.api.clock.wall()) }
+        if text.is_empty() { String::new() } else { instant(text, self.inner.api.env.clock.wall()) }
     }
 
     /// The thing that the URL names, by the path of its list.
@@ -259,8 +259,8 @@ impl<'a> View<'a> {
     /// Changes with each change that people see, and each minute: as long as it stays, the page does too. It costs no SQL.
     pub(super) fn version(&self) -> String {
         let api = &self.inner.api;
-        let changes = api.store.writer().done().changes.get();
-        let minute = api.clock.wall().secs() / 60;
+        let changes = api.env.store.writer().done().changes.get();
+        let minute = api.env.clock.wall().secs() / 60;
         let seed = (
             (changes, minute),
             (&self.session.id, &self.person().shown),
@@ -278,7 +278,7 @@ impl<'a> View<'a> {
 
     /// A fresh number for a form, so that it is carried out once.
     pub(super) fn form_number(&self) -> String {
-        crate::base::id::uuid7(self.inner.api.clock.wall(), &*self.inner.api.draw)
+        crate::base::id::uuid7(self.inner.api.env.clock.wall(), &*self.inner.api.env.draw)
     }
 
     pub(super) fn inner(&self) -> &'a ConsoleContext {

@@ -80,7 +80,8 @@ impl Prober {
         if self.disk.is_low() {
             return Ok(EVERY);
         }
-        let (now, monotonic) = (clock.wall(), clock.monotonic());
+        let now = clock.wall();
+        let monotonic = clock.monotonic();
         let idle = store.read(|tx| store::idle(tx, now))?;
         // What is not probed has no row.
         if idle.is_empty() {
@@ -130,7 +131,8 @@ impl Prober {
         let probed = found.clone();
         let taken = Arc::clone(&self.taken);
         let note = move |class: AttemptClass, reason: String, asked: Option<Duration>| {
-            let (worked, failed) = (&counts.probes_worked, &counts.probes_failed);
+            let worked = &counts.probes_worked;
+            let failed = &counts.probes_failed;
             (if class.is_success() { worked } else { failed }).add();
             // It says nothing of whether the target works.
             if class == AttemptClass::RateLimited {

@@ -14,7 +14,8 @@ use crate::store::{Store, legal_holds};
 
 /// Does the next batch, and notes how far the job is.
 pub(super) fn batch(store: &Store, archive: &Archive, job: &Job, now: Timestamp) -> Result<()> {
-    let (new, month) = (&job.new, job.new.cursor.month.as_deref());
+    let new = &job.new;
+    let month = job.new.cursor.month.as_deref();
     let (mut batch, done) = match month.and_then(Month::parse) {
         None => (store.snapshot(|tx| tables::next_batch(tx, new, &new.cursor))?, None),
         Some(month) => {

@@ -30,12 +30,9 @@ pub struct Runner {
 impl Runner {
     /// Starts it.
     /// Fails when a thread cannot be started.
-    pub fn start(
-        (store, archive): (Store, Archive),
-        clock: Clock,
-        spawner: &Spawner,
-    ) -> Result<Self> {
-        let (stop, bell) = (Stop::new(), Bell::default());
+    pub fn start(store: Store, archive: Archive, clock: Clock, spawner: &Spawner) -> Result<Self> {
+        let stop = Stop::new();
+        let bell = Bell::default();
         let running = Running { store, archive, clock, stop: stop.clone(), paces: BTreeMap::new() };
         let rang = bell.clone();
         let thread = spawner.spawn("jobs", move || running.run(&rang))?;
@@ -105,7 +102,8 @@ impl Running {
             return Ok(pace.next_at.saturating_sub(now));
         }
         let Some(batch) = self.next(job)? else { return Ok(EVERY) };
-        let (job_then, clock) = (job.clone(), self.clock.clone());
+        let job_then = job.clone();
+        let clock = self.clock.clone();
         let run = move |tx: &WriteTx<'_>| tables::advance(tx, &job_then, &batch, None, clock.now());
         let progress: Option<Progress> = self.store.writer().write(Queue::Upkeep, run)?;
         if let (Some(rate), Some(progress)) = (job.new.rate, progress) {
@@ -138,7 +136,9 @@ impl Running {
             return EVERY;
         }
         tracing::error!(%error, job = job.new.id, "a job has failed");
-        let (seq, why, now) = (job.seq, error.to_string(), self.clock.now());
+        let seq = job.seq;
+        let why = error.to_string();
+        let now = self.clock.now();
         let run = move |tx: &WriteTx<'_>| tables::end(tx, seq, JobState::Failed, Some(&why), now);
         if let Err(error) = self.store.writer().write(Queue::Upkeep, run) {
             tracing::error!(%error, job = job.new.id, "the failure of a job could not be stored");

@@ -27,10 +27,7 @@ type Named = (EffectKind, String);
 /// Claims effects and knows which of them this process works on. Cheap to clone.
 #[derive(Clone)]
 pub struct Claims {
-    store: Store,
-    clock: Clock,
-    draw: Arc<dyn Draw>,
-    keyring: Arc<Keyring>,
+    env: Env,
     in_hand: Arc<Mutex<BTreeSet<Named>>>,
 }
 
@@ -80,9 +77,9 @@ impl Claim {
 }
 
 impl Claims {
-    /// Claims effects in this file.
-    pub fn new(store: Store, clock: Clock, draw: Arc<dyn Draw>, keyring: Arc<Keyring>) -> Self {
-        Self { store, clock, draw, keyring, in_hand: Arc::default() }
+    /// No effect is in hand yet.
+    pub fn new(env: Env) -> Self {
+        Self { env, in_hand: Arc::default() }
     }
 
     /// Reserves an effect. `None`: another thread works on it.
@@ -100,7 +97,7 @@ impl Claims {
         mut check: impl FnMut(&WriteTx<'_>) -> Result<std::result::Result<(), E>> + Send + 'static,
     ) -> Result<Option<std::result::Result<Claim, E>>> {
         let Some(reserved) = self.reserve(new.kind, &new.subject) else { return Ok(None) };
-        let claimed = self.store.writer().write(Queue::Upkeep, move |tx| {
+        let claimed = self.env.store.writer().write(Queue::Upkeep, move |tx| {
             if let Err(refused) = check(tx)? {
                 return Ok(Some(Err(refused)));
             }
@@ -111,7 +108,7 @@ impl Claims {
 
     /// Effects of these kinds that were left: claimed, and no thread of this process works on them.
     pub fn left(&self, kinds: &[EffectKind]) -> Result<Vec<Claim>> {
-        let all = self.store.read(claimed_effects::all)?;
+        let all = self.env.store.read(claimed_effects::all)?;
         let asked = all.into_iter().filter(|effect| kinds.contains(&effect.new.kind));
         let free = asked.filter_map(|effect| {
             let reserved = self.reserve(effect.new.kind, &effect.new.subject)?;
@@ -122,7 +119,7 @@ impl Claims {
             return Ok(free);
         }
         // A thread may have finished one between the read and the reservation.
-        let now = self.store.read(claimed_effects::all)?;
+        let now = self.env.store.read(claimed_effects::all)?;
         let is_there = |claim: &Claim| now.iter().any(|effect| effect.seq == claim.effect.seq);
         Ok(free.into_iter().filter(is_there).collect())
     }
@@ -134,16 +131,16 @@ impl Claims {
         effect: &ClaimedEffect,
         answer: Answer<'_>,
     ) -> Result<()> {
-        let sealing = Sealing { keyring: &self.keyring, draw: &*self.draw };
-        finish(tx, sealing, effect, answer, self.clock.now())
+        let sealing = Sealing { keyring: &self.env.keyring, draw: &*self.env.draw };
+        finish(tx, sealing, effect, answer, self.env.clock.now())
     }
 
     /// Ends an effect that was not done: its claim goes, and the key of its request is free again.
     pub fn end(&self, claim: Claim) -> Result<()> {
-        let now = self.clock.now();
+        let now = self.env.clock.now();
         let Claim { effect, reserved } = claim;
         let end = move |tx: &WriteTx<'_>| claimed_effects::finish(tx, &effect, None, now);
-        self.store.writer().write(Queue::Upkeep, end)?;
+        self.env.store.writer().write(Queue::Upkeep, end)?;
         // Only after the row is gone may another thread claim the same.
         drop(reserved);
         Ok(())
@@ -151,12 +148,12 @@ impl Claims {
 
     /// Ends an effect that an earlier process was cut off from, and audits that it failed.
     pub fn end_cut_short(&self, claim: Claim) -> Result<()> {
-        let at = At::of(&self.clock);
+        let at = At::of(&self.env.clock);
         let Claim { effect, reserved } = claim;
         let kind = effect.new.kind;
         tracing::warn!(%kind, subject = effect.new.subject, "an effect was cut short by the end of the process");
         let end = move |tx: &WriteTx<'_>| end_cut_short(tx, &effect, at);
-        self.store.writer().write(Queue::Upkeep, end)?;
+        self.env.store.writer().write(Queue::Upkeep, end)?;
         drop(reserved);
         Ok(())
     }

@@ -11,7 +11,6 @@ use crate::pipeline::consume::clean_reason;
 use crate::pipeline::counts::Counts;
 use crate::pipeline::destinations::{Destination, effective};
 use crate::pipeline::prelude::*;
-use crate::privacy::Privacy;
 use crate::store::consuming::Consumer;
 use crate::store::leases::{self, Held};
 use crate::store::{confirmations, deliveries, subscriptions};
@@ -24,16 +23,8 @@ const MAX_ROWS: u32 = 200;
 /// Takes confirmations.
 #[derive(Clone)]
 pub struct Confirmations {
-    /// The database.
-    pub store: Store,
-    /// Time.
-    pub clock: Clock,
-    /// Randomness for jitter.
-    pub draw: Arc<dyn Draw>,
-    /// The settings in force.
-    pub settings: Live,
-    /// Cleans reasons of personal data.
-    pub privacy: Arc<Privacy>,
+    /// The environment.
+    pub env: Env,
     /// What was counted.
     pub counts: Arc<Counts>,
     /// Verifies the tokens of confirm URLs.
@@ -85,7 +76,7 @@ impl Confirmations {
     /// The delivery that a confirm URL names, if its token is ours and its attempt waits or is not settled yet.
     pub fn of_token(&self, token: &str) -> Result<Option<(PresentedToken, Held)>> {
         let Some(presented) = PresentedToken::parse(token) else { return Ok(None) };
-        let held = self.store.look_up(|tx| leases::any(tx, presented.attempt.delivery))?;
+        let held = self.env.store.look_up(|tx| leases::any(tx, presented.attempt.delivery))?;
         let held = held.filter(|held| self.has_settled(&presented, held).is_some());
         Ok(held.map(|held| (presented, held)))
     }
@@ -111,9 +102,11 @@ impl Confirmations {
         | LeaseOutcome::Refused { reason } = &mut outcome
         {
             let of = (held.tenant.as_str(), held.event_id.as_str());
-            let outgoing =
-                self.store.read(|tx| deliveries::outgoing_of_event(tx, held.subscription, of))?;
-            let open = |mut outgoing| self.privacy.open_sealed(&mut outgoing);
+            let outgoing = self
+                .env
+                .store
+                .read(|tx| deliveries::outgoing_of_event(tx, held.subscription, of))?;
+            let open = |mut outgoing| self.env.privacy.open_sealed(&mut outgoing);
             let opened = outgoing.map(open).transpose();
             clean_reason(opened, held.delivery, reason)?;
         }
@@ -168,15 +161,15 @@ impl Confirmations {
             url: String::new(),
             rules: self.rules(tx, subscription)?,
             latest_only: own.is_some_and(|found| found.new.order.latest_only),
-            now: self.clock.now(),
-            wall: self.clock.wall(),
+            now: self.env.clock.now(),
+            wall: self.env.clock.wall(),
         };
-        confirmations::settle(tx, held, &target, outcome, &*self.draw)
+        confirmations::settle(tx, held, &target, outcome, &*self.env.draw)
     }
 
     /// A subscription's rules; those of the settings if its own can no longer be read.
     fn rules(&self, tx: &WriteTx<'_>, subscription: SubscriptionSeq) -> Result<RetryRules> {
-        let defaults = &self.settings.get().delivery;
+        let defaults = &self.env.settings.get().delivery;
         let own = subscriptions::routes(tx)?.get(subscription);
         let own = own.and_then(|found| effective(&found.new, defaults).ok());
         let default = || RetryRules { schedule: defaults.schedule(), ..RetryRules::default() };
@@ -186,13 +179,13 @@ impl Confirmations {
     /// Ends the waits whose time is over, each as a failed attempt.
     pub fn expire(&self) -> Result<()> {
         loop {
-            let now = self.clock.now();
-            let over = self.store.read(|tx| confirmations::over(tx, now, MAX_ROWS))?;
+            let now = self.env.clock.now();
+            let over = self.env.store.read(|tx| confirmations::over(tx, now, MAX_ROWS))?;
             let confirm = self.clone();
             if over.is_empty() {
                 return Ok(());
             }
-            let ended = self.store.writer().write(Queue::Upkeep, move |tx: &WriteTx<'_>| {
+            let ended = self.env.store.writer().write(Queue::Upkeep, move |tx: &WriteTx<'_>| {
                 confirm.expire_these(tx, &over, now)
             })?;
             if ended.is_empty() {

@@ -34,9 +34,7 @@ const SUBJECT: &str = "site";
 
 /// The line. Its own thread probes; nobody else waits for a probe.
 pub struct Line {
-    store: Store,
-    clock: Clock,
-    settings: Live,
+    env: Env,
     sender: Arc<dyn Sender>,
     is_down: AtomicBool,
     /// Whether the probe has ever passed at this site. If not, and no addresses are configured, the site is never
@@ -82,18 +80,12 @@ impl std::fmt::Debug for Doubt {
 
 impl Line {
     /// The line in the state that the file has stored, and what its thread takes.
-    pub fn new(
-        (store, clock): (Store, Clock),
-        settings: Live,
-        sender: Arc<dyn Sender>,
-    ) -> Result<(Self, Doubts)> {
-        let is_down = store.read(holds::of_site)?.is_some();
-        let was_seen = is_down || store.read(meta::has_had_line)?;
+    pub fn new(env: Env, sender: Arc<dyn Sender>) -> Result<(Self, Doubts)> {
+        let is_down = env.store.read(holds::of_site)?.is_some();
+        let was_seen = is_down || env.store.read(meta::has_had_line)?;
         let (doubts, taken) = bounded(MAX_DOUBTS);
         let line = Self {
-            store,
-            clock,
-            settings,
+            env,
             sender,
             is_down: AtomicBool::new(is_down),
             was_seen: AtomicBool::new(was_seen),
@@ -109,7 +101,8 @@ impl Line {
     /// Notes the outcome of a network attempt that began at `started` (monotonic). Returns whether it failed because
     /// the line was down; `None` if only the probe can tell: see [`Line::doubt`].
     pub fn note(&self, started: Duration, outcome: &Outcome) -> Option<bool> {
-        let (now, is_down) = (self.clock.monotonic(), self.is_down.load(Ordering::Relaxed));
+        let now = self.env.clock.monotonic();
+        let is_down = self.is_down.load(Ordering::Relaxed);
         match outcome {
             // Nothing was sent, or not by HTTP.
             Outcome::Blocked { .. }
@@ -155,12 +148,13 @@ impl Line {
     }
 
     fn has_addresses(&self) -> bool {
-        !self.settings.get().delivery.line_probe.is_empty()
+        !self.env.settings.get().delivery.line_probe.is_empty()
     }
 
     /// Judges what is in doubt, and looks at the line once a second, until a stop is asked for.
     pub fn run(&self, taken: &Doubts, stop: &Stop) {
-        let (mut probed, mut doubts) = (None, Vec::<Doubt>::new());
+        let mut probed = None;
+        let mut doubts = Vec::<Doubt>::new();
         while !stop.asked() {
             let done = match doubts.iter().map(|doubt| doubt.started).max() {
                 Some(newest) => self.judge(doubts, newest, &mut probed),
@@ -188,7 +182,7 @@ impl Line {
                 "the site is offline: nothing is sent or counted until the line is back"
             );
             // Without the hold, attempts go on; the next one that fails tries to store it.
-            let stored = self.store.writer().write(Queue::Settle, self.job(go_offline));
+            let stored = self.env.store.writer().write(Queue::Settle, self.job(go_offline));
             self.is_down.store(stored.is_ok(), Ordering::Relaxed);
             stored
         } else {
@@ -208,7 +202,7 @@ impl Line {
                     tracing::warn!(%error, "could not store that this site has a line");
                 }
             };
-            self.store.writer().submit(Queue::Upkeep, meta::set_has_had_line, stored);
+            self.env.store.writer().submit(Queue::Upkeep, meta::set_has_had_line, stored);
         }
     }
 
@@ -218,15 +212,15 @@ impl Line {
         if !is_down && self.has_addresses() {
             return Ok(());
         }
-        let works = self.probe(self.clock.monotonic(), probed);
+        let works = self.probe(self.env.clock.monotonic(), probed);
         self.was_seen.fetch_or(works, Ordering::Relaxed);
         if !works || !is_down {
             return Ok(());
         }
         // Before the hold ends, because deliveries start at once then.
-        let until = self.clock.monotonic().saturating_add(UNPROVEN);
+        let until = self.env.clock.monotonic().saturating_add(UNPROVEN);
         self.unproven_until_ms.store(ms(until), Ordering::Relaxed);
-        self.store.writer().write(Queue::Upkeep, self.job(go_online))?;
+        self.env.store.writer().write(Queue::Upkeep, self.job(go_online))?;
         self.is_down.store(false, Ordering::Relaxed);
         tracing::info!("the site is online again");
         Ok(())
@@ -234,7 +228,7 @@ impl Line {
 
     /// Whether the line works. A recent result is used again; a recent success only if it is not older than `since`.
     fn probe(&self, since: Duration, probed: &mut Probed) -> bool {
-        let now = self.clock.monotonic();
+        let now = self.env.clock.monotonic();
         if let Some((began, ended, works)) = *probed
             && now.saturating_sub(ended) < PROBE_HOLDS
             && now > began
@@ -242,8 +236,8 @@ impl Line {
         {
             return works;
         }
-        let works = self.sender.has_line(&self.settings.get().delivery.line_probe);
-        let ended = self.clock.monotonic();
+        let works = self.sender.has_line(&self.env.settings.get().delivery.line_probe);
+        let ended = self.env.clock.monotonic();
         *probed = Some((now, ended, works));
         if !works {
             self.down_ms.store(ms(ended), Ordering::Relaxed);
@@ -255,7 +249,7 @@ impl Line {
         &self,
         run: fn(&WriteTx<'_>, &Clock) -> Result<()>,
     ) -> impl FnMut(&WriteTx<'_>) -> Result<()> + Send + 'static {
-        let clock = self.clock.clone();
+        let clock = self.env.clock.clone();
         move |tx| run(tx, &clock)
     }
 }
@@ -265,7 +259,8 @@ fn ms(span: Duration) -> i64 {
 }
 
 fn go_offline(tx: &WriteTx<'_>, clock: &Clock) -> Result<()> {
-    let (since, at) = (clock.now(), clock.wall());
+    let since = clock.now();
+    let at = clock.wall();
     let detail = "no host could be reached, and the probe of the line failed";
     let hold = Hold {
         reason: HoldReason::Offline,

@@ -9,7 +9,6 @@ use crate::base::clock::span;
 use crate::base::headers::{BOX, CUSTOM_DATA};
 use crate::config::Delivery;
 use crate::formats::{self, Formats, add_headers};
-use crate::keys::Keyring;
 use crate::model::delivery::{OutgoingRequest, Schedule, TIMEOUTS, is_custom_data};
 use crate::model::event::ALERT_TYPE;
 use crate::model::format::TemplateText;
@@ -96,10 +95,8 @@ impl Destination {
 /// All of them, opened when they are first needed.
 #[derive(Debug)]
 pub struct Destinations {
-    store: Store,
-    key: Arc<Keyring>,
+    env: Env,
     uses: Arc<CredentialUses>,
-    settings: Live,
     open: Cache<SubscriptionSeq, Destination>,
     /// Connections and tokens. They outlive [`Destinations::forget`], until their credential is replaced.
     cached: Mutex<BTreeMap<SubscriptionSeq, CredentialCache>>,
@@ -107,7 +104,7 @@ pub struct Destinations {
 
 impl Destinations {
     /// None opened yet.
-    pub fn new(store: Store, key: Arc<Keyring>, uses: Arc<CredentialUses>, settings: Live) -> Self {
+    pub fn new(env: Env, uses: Arc<CredentialUses>) -> Self {
         let weigh = |_: &SubscriptionSeq, open: &Destination| {
             let template = open.subscription.new.template.as_ref();
             let texts = template.into_iter().flat_map(TemplateText::texts);
@@ -115,7 +112,7 @@ impl Destinations {
             bytes.saturating_mul(COMPILED_PER_BYTE).saturating_add(OPEN_BYTES)
         };
         let open = Cache::of_bytes(MAX_OPEN_BYTES, weigh);
-        Self { store, key, uses, settings, open, cached: Mutex::default() }
+        Self { env, uses, open, cached: Mutex::default() }
     }
 
     /// Forgets the destinations of changed subscriptions; called after a commit, and when the settings changed.
@@ -154,7 +151,7 @@ impl Destinations {
         seq: SubscriptionSeq,
         chosen: Option<&str>,
     ) -> Result<Option<Destination>, String> {
-        let read = self.store.snapshot(|tx| {
+        let read = self.env.store.snapshot(|tx| {
             let subscription = subscriptions::latest(tx, seq)?;
             let in_force = credentials::in_force_of_subscription(tx, seq)?;
             Ok((subscription, in_force))
@@ -165,10 +162,10 @@ impl Destinations {
             return Ok(None);
         };
         let access = self.access(seq, &used_credentials(&in_force, chosen), chosen.is_some())?;
-        let settings = self.settings.get();
+        let settings = self.env.settings.get();
         let Effective { rules, classes, timeout, .. } =
             effective(&subscription.new, &settings.delivery)?;
-        let formats = Formats::of(&subscription.new, self.settings.get().r#box.name.clone())?;
+        let formats = Formats::of(&subscription.new, self.env.settings.get().r#box.name.clone())?;
         let public =
             settings.listen.public_url.as_deref().filter(|_| rules.confirm_within.is_some());
         let confirm_base = public.map(|url| url.trim_end_matches('/').to_owned());
@@ -192,7 +189,7 @@ impl Destinations {
         let last_use = self.uses.track(used.iter().map(|one| one.id.clone()).collect());
         let mut caches = self.cached.lock();
         let mut cache = caches.get(&seq).cloned().unwrap_or_default();
-        let access = Access::open(used, &self.key, &mut cache, last_use)?;
+        let access = Access::open(used, &self.env.keyring, &mut cache, last_use)?;
         match (is_trial, cache.is_empty()) {
             (true, _) => {}
             (false, true) => drop(caches.remove(&seq)),

@@ -48,7 +48,8 @@ impl History {
             }
             counted = rest;
         }
-        let (today, full) = (now.ms().div_euclid(DAY_MS), u32::try_from(MAX_ROWS).unwrap_or(1));
+        let today = now.ms().div_euclid(DAY_MS);
+        let full = u32::try_from(MAX_ROWS).unwrap_or(1);
         let run = move |tx: &WriteTx<'_>| history::trim(tx, today, full);
         while store.read(|tx| history::is_over(tx, today))?
             && store.writer().write(Queue::Upkeep, run)? >= MAX_ROWS

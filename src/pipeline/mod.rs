@@ -13,17 +13,19 @@
 //! | `relay` | [`relay::Relay`]: events inserted by plain SQL | the write-ahead log, 250 ms |
 //! | `backup` | [`Schedule`]: scheduled backups, if configured | one second |
 //!
-//! All of them are started and joined here. The stop order is: sources (see `app`), dispatcher (starts nothing new),
+//! All of them are started and joined here and in `delivery_threads`. The stop order is: sources (see `app`), dispatcher (starts nothing new),
 //! deliverers (finish and settle their attempts), the listener (see `app`), relay, upkeep, writer (drains its queues
 //! and empties the write-ahead log). So requests are still accepted while deliveries end.
 
 pub mod advice;
 pub mod claims;
+mod commit_listener;
 pub mod confirmations;
 pub mod connectivity;
 pub mod consume;
 pub mod counts;
 pub mod deliver;
+mod delivery_threads;
 pub mod destinations;
 pub mod history;
 pub mod in_flight;
@@ -39,6 +41,7 @@ pub mod relay;
 pub mod rendering;
 pub mod scheduler;
 pub mod source_marks;
+mod stage_state;
 pub mod suspects;
 pub mod threads;
 pub mod upkeep;
@@ -47,93 +50,65 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use parking_lot::Mutex;
 
 use crate::backup::schedule::Schedule;
-use crate::base::budget::Budget;
-use crate::base::clock::Clock;
-use crate::base::faults::Faults;
-use crate::base::id::Draw;
 use crate::base::stop::Stop;
-use crate::config::Live;
 use crate::databases::database::Databases;
+use crate::env::Env;
 use crate::event_types::EventTypes;
-use crate::http::client::{self, Call};
-use crate::keys::subject::Pseudonyms;
-use crate::keys::{ConfirmTokens, Keyring};
+use crate::http::client;
+use crate::keys::ConfirmTokens;
 use crate::model::attempt::AttemptReport;
 use crate::pipeline::claims::Claims;
+use crate::pipeline::commit_listener::{CommitListener, FatalError};
 use crate::pipeline::confirmations::Confirmations;
 use crate::pipeline::connectivity::{Doubts, Line};
 use crate::pipeline::consume::Consume;
 use crate::pipeline::consume::manager::LeaseManager;
 use crate::pipeline::counts::Counts;
 use crate::pipeline::deliver::deliverer::Deliverer;
+use crate::pipeline::delivery_threads::DeliveryThreads;
 use crate::pipeline::destinations::Destinations;
 use crate::pipeline::in_flight::InFlight;
 use crate::pipeline::probe::{ROTATIONS, SubscriptionTests, THREADS};
-use crate::pipeline::provider_cache::ProviderCache;
 use crate::pipeline::publish::{IsSource, Publish};
 use crate::pipeline::receive::Receive;
-use crate::pipeline::recent::Recent;
 use crate::pipeline::refusals::Refusals;
 use crate::pipeline::relay::{Relay, SqlRows};
-use crate::pipeline::scheduler::decisions::Input;
-use crate::pipeline::scheduler::{Dispatcher, Ended, HandOut, Mailbox, assignments};
+use crate::pipeline::scheduler::Mailbox;
 use crate::pipeline::source_marks::SourceMarks;
+use crate::pipeline::stage_state::StageState;
 use crate::pipeline::suspects::Suspects;
-use crate::pipeline::threads::{Bell, Spawner, join, spawn};
-use crate::pipeline::upkeep::Upkeep;
+use crate::pipeline::threads::{Bell, Spawner, join};
 use crate::pipeline::upkeep::credential_rotation::CredentialRotation;
 use crate::pipeline::upkeep::disk_watch::DiskWatch;
 use crate::pipeline::upkeep::master_key_rotation::Rotation;
 use crate::pipeline::upkeep::master_key_schedule::MasterKeySchedule;
-use crate::pipeline::upkeep::site_watch::SiteWatch;
-use crate::privacy::Privacy;
-use crate::signatures::certificate_cache::{Certificates, Fetch};
-use crate::store::credential_uses::CredentialUses;
-use crate::store::error::{Error, Result};
-use crate::store::tx::{ChangedSubscriptions, Effects, WriteTx};
-use crate::store::writer::{AroundCommit, WriterLoop};
-use crate::store::{Store, runs, settlement};
+use crate::pipeline::upkeep::{SiteChores, Upkeep};
+use crate::store::error::Result;
+use crate::store::tx::ChangedSubscriptions;
+use crate::store::writer::WriterLoop;
 use crate::targets::Targets;
-use crate::targets::http::Http;
 use crate::telemetry::tally::Heartbeat;
 
-/// What the stages are built from.
-pub struct Parts {
-    /// The database file.
-    pub store: Store,
-    /// What the writer thread runs.
+/// The parts that only the pipeline needs, beside the environment.
+pub struct PipelineSetup {
+    /// The loop that the writer thread runs.
     pub writer_loop: WriterLoop,
-    /// Time.
-    pub clock: Clock,
-    /// Randomness.
-    pub draw: Arc<dyn Draw>,
-    /// The master keys that seal secrets.
-    pub key: Arc<Keyring>,
     /// Rotates the master key.
     pub rotation: Rotation,
-    /// Makes the pseudonyms of subjects.
-    pub names: Pseudonyms,
-    /// Makes the tokens of confirm URLs.
+    /// Makes and verifies the tokens of confirm URLs.
     pub confirm_tokens: ConfirmTokens,
     /// Sends HTTP requests.
     pub sender: Arc<dyn client::Sender>,
-    /// The settings in force.
-    pub settings: Live,
     /// The free space on the disk.
     pub disk: Arc<DiskWatch>,
     /// Scheduled backups, if configured.
     pub backups: Option<Schedule>,
-    /// The memory budget of deliveries and sources.
-    pub budget: Budget,
     /// Databases of others.
     pub databases: Databases,
     /// Work that may have ended the process.
     pub suspects: Arc<Suspects>,
-    /// Planned failures.
-    pub faults: Faults,
     /// How far the sources are read.
     pub source_marks: SourceMarks,
     /// Called when tokens change.
@@ -148,8 +123,6 @@ pub struct Parts {
 
 /// The running stages.
 pub struct Pipeline {
-    /// Databases of others.
-    pub databases: Databases,
     /// Receives webhooks.
     pub receive: Receive,
     /// Publishes events.
@@ -166,29 +139,21 @@ pub struct Pipeline {
     pub counts: Arc<Counts>,
     /// Starts threads that the process cannot do without.
     pub spawner: Spawner,
-    /// Applies the privacy policies.
-    pub privacy: Arc<Privacy>,
     /// The registered event types.
     pub event_types: Arc<EventTypes>,
     /// The deliveries being attempted.
     pub in_flight: Arc<InFlight>,
-    mailbox: Mailbox,
-    dispatcher_pulse: Heartbeat,
-    destinations: Arc<Destinations>,
-    writer_stop: Sender<()>,
     /// Asked to stop when the service does.
     pub upkeep_stop: Stop,
-    /// [`Pipeline::end_deliveries`] takes and joins it, and then the deliverers.
-    dispatcher: Option<JoinHandle<()>>,
-    deliverers: Vec<JoinHandle<()>>,
+    destinations: Arc<Destinations>,
+    deliveries: DeliveryThreads,
+    line: Arc<Line>,
+    line_thread: JoinHandle<()>,
     upkeep: JoinHandle<()>,
-    line: (Arc<Line>, JoinHandle<()>),
     relay: JoinHandle<()>,
     lease_manager: JoinHandle<()>,
-    writer: JoinHandle<()>,
-    /// How the dispatcher ended.
-    ended: Arc<Mutex<Ended>>,
-    fatal: Arc<Mutex<Option<Error>>>,
+    writer: WriterThread,
+    fatal: FatalError,
 }
 
 impl std::fmt::Debug for Pipeline {
@@ -197,170 +162,71 @@ impl std::fmt::Debug for Pipeline {
     }
 }
 
-/// Tells the other threads what was committed.
-struct CommitListener {
-    mailbox: Mailbox,
-    consume: Consume,
-    destinations: Arc<Destinations>,
-    providers: Arc<ProviderCache>,
-    privacy: Arc<Privacy>,
-    event_types: Arc<EventTypes>,
-    on_sources_changed: Bell,
-    on_tokens_changed: Arc<dyn Fn() + Send + Sync>,
-    disk: Arc<DiskWatch>,
-    fatal: Arc<Mutex<Option<Error>>>,
-    stop: Stop,
-}
-
-impl AroundCommit for CommitListener {
-    fn complete(&self, tx: &WriteTx<'_>) -> Result<()> {
-        settlement::set_aside(tx)
-    }
-
-    fn committed(&self, effects: Effects) {
-        let Effects {
-            rang: woken,
-            gates,
-            settled,
-            subscriptions_changed,
-            providers_changed,
-            tokens_changed,
-            sources_changed,
-            event_types_changed,
-            subjects_erased,
-            unseen_jobs: _,
-        } = effects;
-        self.event_types.forget(&event_types_changed);
-        self.destinations.forget(&subscriptions_changed);
-        self.providers.forget(&providers_changed);
-        self.privacy.forget(&providers_changed);
-        if subjects_erased {
-            self.privacy.forget_keys();
-        }
-        if sources_changed {
-            self.on_sources_changed.ring();
-        }
-        if tokens_changed {
-            (self.on_tokens_changed)();
-        }
-        self.consume.committed(&woken, &subscriptions_changed);
-        let is_for_dispatcher = !woken.is_empty()
-            || !gates.is_empty()
-            || !settled.is_empty()
-            || !subscriptions_changed.is_empty();
-        if is_for_dispatcher {
-            self.mailbox.leave(|messages| {
-                messages.woken.extend(woken);
-                // Gates before settlements: while the old gate stands, a probe's delivery must not be released.
-                let gate = |(subscription, gate)| Input::GateChanged { subscription, gate };
-                messages.inputs.extend(gates.into_iter().map(gate));
-                messages.inputs.extend(settled.into_iter().map(Input::Settled));
-                messages.subscriptions_changed.append(subscriptions_changed);
-            });
-        }
-    }
-
-    fn full(&self) {
-        self.disk.found_full();
-    }
-
-    fn fatal(&self, error: &Error) {
-        tracing::error!(%error, "the process ends: it must not acknowledge what it cannot store");
-        *self.fatal.lock() = Some(error.clone());
-        self.stop.ask();
-    }
-}
-
-/// Starts the scheduled backups, if there are any. A stop need not wait for their thread: a copy ends at the next MiB, and
-/// the check of a backup only reads a file that has no name yet.
-fn start_backups(
-    backups: Option<Schedule>,
-    listener: &Arc<dyn AroundCommit>,
-    stop: Stop,
-) -> Result<()> {
-    let Some(backups) = backups else { return Ok(()) };
-    spawn("backup", listener, move || backups.run(&stop)).map(drop)
-}
-
 impl Pipeline {
     /// Starts every stage.
-    pub fn start(parts: Parts) -> Result<Self> {
-        let common = Common::new(&parts)?;
-        let (mailbox, pulse) = (Mailbox::default(), Heartbeat::default());
-        let count = parts.settings.get().delivery.deliverers;
-        let (hand_out, assignments) = assignments(usize::try_from(count).unwrap_or(1));
-        // Needs no limit: it holds only deliveries in hand, and the dispatcher limits those.
-        let (unsettled, unsettled_back) = unbounded();
-        let deliver = parts.deliver(&common, mailbox.clone(), unsettled);
-        let (consume, confirmations) = (parts.consume(&common), parts.confirmations(&common));
-        let fatal = Arc::new(Mutex::new(None));
-        let listener: Arc<dyn AroundCommit> = Arc::new(CommitListener {
+    pub fn start(env: &Env, setup: PipelineSetup) -> Result<Self> {
+        let (line, doubts) = Line::new(env.clone(), Arc::clone(&setup.sender))?;
+        let state = StageState::new(env, line, setup.source_marks.clone())?;
+        let destinations = Arc::clone(&state.destinations);
+        let consume =
+            Consume::new(env.clone(), Arc::clone(&destinations), Arc::clone(&state.counts));
+        let mailbox = Mailbox::default();
+        let fatal = FatalError::default();
+        let spawner = Spawner(Arc::new(CommitListener {
             mailbox: mailbox.clone(),
             consume: consume.clone(),
-            destinations: Arc::clone(&common.destinations),
-            providers: Arc::clone(&common.providers),
-            privacy: Arc::clone(&common.privacy),
-            event_types: Arc::clone(&common.event_types),
-            on_sources_changed: parts.on_sources_changed.clone(),
-            on_tokens_changed: Arc::clone(&parts.on_tokens_changed),
-            disk: Arc::clone(&parts.disk),
+            destinations: Arc::clone(&destinations),
+            providers: Arc::clone(&state.providers),
+            privacy: Arc::clone(&env.privacy),
+            event_types: Arc::clone(&state.event_types),
+            on_sources_changed: setup.on_sources_changed.clone(),
+            on_tokens_changed: Arc::clone(&setup.on_tokens_changed),
+            disk: Arc::clone(&setup.disk),
             fatal: Arc::clone(&fatal),
-            stop: parts.stop.clone(),
-        });
-        let dispatcher = parts.dispatcher((mailbox.clone(), pulse.clone()), hand_out)?;
-        let rotation = parts.rotation(&deliver, &listener)?;
-        let upkeep = parts.upkeep(&common, (unsettled_back, deliver.clone()), rotation.clone())?;
-        let (upkeep_stop, ended) = (Stop::new(), Arc::new(Mutex::new(Ended::default())));
-        let (relay, lease_manager) = (parts.relay(&common)?, LeaseManager::new(consume.clone()));
-        let (receive, publish) = (parts.receive(&common), parts.publish(&common));
-        let (writer_stop, writer_stopped) = bounded(0);
-        let (writer_loop, after_commit) = (parts.writer_loop, Arc::clone(&listener));
-        let set_ended = Arc::clone(&ended);
-        let (stop_upkeep, stop_relay) = (upkeep_stop.clone(), upkeep_stop.clone());
-        let line = start_line(&common.line, common.doubts, &listener, upkeep_stop.clone())?;
-        start_backups(parts.backups, &listener, upkeep_stop.clone())?;
-        let deliverers = (0..count).map(|n| {
-            let (deliver, assignments) = (deliver.clone(), assignments.clone());
-            spawn(&format!("deliver-{n}"), &listener, move || deliver.run(&assignments))
-        });
+            stop: setup.stop.clone(),
+        }));
+        // Needs no limit: it holds only deliveries in hand, and the dispatcher limits those.
+        let (unsettled, unsettled_back) = unbounded();
+        let deliver = deliver(env, &setup, &state, mailbox, unsettled);
+        let rotation = credential_rotation(env, &deliver, &spawner)?;
+        let upkeep = upkeep(env, &setup, deliver.clone(), unsettled_back, rotation.clone())?;
+        let relay = relay(env, &state)?;
+        let lease_manager = LeaseManager::new(consume.clone());
+        let upkeep_stop = Stop::new();
+        let relay_stop = upkeep_stop.clone();
+        start_backups(setup.backups, &spawner, upkeep_stop.clone())?;
         Ok(Self {
-            databases: parts.databases,
-            receive,
-            publish,
+            receive: Receive::new(
+                env.clone(),
+                Arc::clone(&state.providers),
+                Arc::clone(&state.counts),
+                Arc::clone(&setup.sender),
+            ),
+            publish: publish(env, &state, setup.is_source),
             consume,
-            confirmations,
+            confirmations: upkeep.confirmations.clone(),
             refusals: upkeep.refusals.clone(),
             rotation,
-            counts: common.counts,
-            spawner: Spawner(Arc::clone(&listener)),
-            privacy: common.privacy,
-            event_types: common.event_types,
-            in_flight: common.in_flight,
-            mailbox,
-            dispatcher_pulse: pulse,
-            destinations: common.destinations,
-            writer_stop,
+            deliveries: DeliveryThreads::start(env, &deliver, &spawner)?,
+            line_thread: start_line(&state.line, doubts, &spawner, upkeep_stop.clone())?,
+            writer: WriterThread::start(setup.writer_loop, &spawner)?,
+            upkeep: start_upkeep(upkeep, &spawner, upkeep_stop.clone())?,
+            relay: spawner.spawn("relay", move || relay.run(&relay_stop))?,
+            lease_manager: spawner.spawn("consume", move || lease_manager.run())?,
+            counts: state.counts,
+            event_types: state.event_types,
+            in_flight: state.in_flight,
+            line: state.line,
+            spawner,
             upkeep_stop,
-            deliverers: deliverers.collect::<Result<_>>()?,
-            writer: spawn("writer", &listener, move || {
-                writer_loop.run(&writer_stopped, &after_commit);
-            })?,
-            dispatcher: Some(spawn("dispatch", &listener, move || {
-                let how = dispatcher.run();
-                *set_ended.lock() = how;
-            })?),
-            ended,
-            upkeep: spawn("upkeep", &listener, move || upkeep.run(&stop_upkeep))?,
-            line: (common.line, line),
-            relay: spawn("relay", &listener, move || relay.run(&stop_relay))?,
-            lease_manager: spawn("consume", &listener, move || lease_manager.run())?,
+            destinations,
             fatal,
         })
     }
 
     /// Makes the dispatcher and the lease manager read the clock again, after a test has moved it.
     pub fn wake(&self) {
-        self.mailbox.ring();
+        self.deliveries.mailbox().ring();
         self.consume.wake();
     }
 
@@ -372,26 +238,19 @@ impl Pipeline {
     /// Makes the stages read the settings again after a change.
     pub fn settings_changed(&self) {
         self.destinations.forget(&ChangedSubscriptions::all());
-        self.mailbox.leave(|messages| messages.subscriptions_changed.all = true);
+        self.deliveries.mailbox().leave(|messages| messages.subscriptions_changed.all = true);
     }
 
     /// The dispatcher's heartbeat.
     pub fn pulse(&self) -> &Heartbeat {
-        &self.dispatcher_pulse
+        self.deliveries.pulse()
     }
 
     /// Starts no more deliveries, and waits up to [`scheduler::STOP_GRACE`] until those under way are settled. New
     /// requests are still accepted meanwhile.
     pub fn end_deliveries(&mut self) {
-        self.mailbox.leave(|messages| messages.stop = true);
-        if self.is_healthy() {
-            self.dispatcher.take().into_iter().for_each(join);
-        }
-        // A request that outlasts the grace may run for minutes more. Its thread is not joined, and its outcome is not
-        // stored: the writer has ended by then.
-        if self.is_healthy() && !self.how_it_ended().busy {
-            self.deliverers.drain(..).for_each(join);
-        }
+        let fatal = &self.fatal;
+        self.deliveries.end(|| fatal.lock().is_none());
     }
 
     /// Stops the other stages. Calls `clean` while the writer still runs, if every delivery was settled and no fatal
@@ -400,234 +259,150 @@ impl Pipeline {
         self.consume.end();
         join(self.lease_manager);
         self.upkeep_stop.ask();
-        let (line, thread) = self.line;
-        line.wake();
-        join(thread);
+        self.line.wake();
+        join(self.line_thread);
         join(self.relay);
         join(self.upkeep);
-        let fatal = || self.fatal.lock();
-        let drained = self.ended.lock().drained;
-        if fatal().is_none() && drained {
+        let is_healthy = self.fatal.lock().is_none();
+        if is_healthy && self.deliveries.is_drained() {
             clean();
         }
-        drop(self.writer_stop);
-        join(self.writer);
-        let fatal = fatal().take();
+        self.writer.stop();
+        let fatal = self.fatal.lock().take();
         fatal.map_or(Ok(()), Err)
     }
+}
 
-    fn is_healthy(&self) -> bool {
-        self.fatal.lock().is_none()
+/// The writer's thread, and how it is stopped.
+struct WriterThread {
+    /// Dropped to stop the thread.
+    stop: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl WriterThread {
+    fn start(writer_loop: WriterLoop, spawner: &Spawner) -> Result<Self> {
+        let (stop, stopped) = bounded(0);
+        let listener = Arc::clone(&spawner.0);
+        let thread = spawner.spawn("writer", move || writer_loop.run(&stopped, &listener))?;
+        Ok(Self { stop, thread })
     }
 
-    fn how_it_ended(&self) -> Ended {
-        *self.ended.lock()
+    /// Lets the writer empty its queues, and waits for its end.
+    fn stop(self) {
+        drop(self.stop);
+        join(self.thread);
     }
+}
+
+/// Starts the scheduled backups, if there are any. A stop need not wait for their thread: a copy ends at the next MiB, and
+/// the check of a backup only reads a file that has no name yet.
+fn start_backups(backups: Option<Schedule>, spawner: &Spawner, stop: Stop) -> Result<()> {
+    let Some(backups) = backups else { return Ok(()) };
+    spawner.spawn("backup", move || backups.run(&stop)).map(drop)
 }
 
 fn start_line(
     line: &Arc<Line>,
     doubts: Doubts,
-    listener: &Arc<dyn AroundCommit>,
+    spawner: &Spawner,
     stop: Stop,
 ) -> Result<JoinHandle<()>> {
     let line = Arc::clone(line);
-    spawn("line", listener, move || line.run(&doubts, &stop))
+    spawner.spawn("line", move || line.run(&doubts, &stop))
 }
 
-/// What several stages share.
-struct Common {
-    destinations: Arc<Destinations>,
-    providers: Arc<ProviderCache>,
-    privacy: Arc<Privacy>,
-    event_types: Arc<EventTypes>,
-    counts: Arc<Counts>,
-    line: Arc<Line>,
-    doubts: Doubts,
-    in_flight: Arc<InFlight>,
-    source_marks: SourceMarks,
+fn start_upkeep(upkeep: Upkeep, spawner: &Spawner, stop: Stop) -> Result<JoinHandle<()>> {
+    spawner.spawn("upkeep", move || upkeep.run(&stop))
 }
 
-impl Common {
-    fn new(parts: &Parts) -> Result<Self> {
-        let Parts { store, key, settings, names, draw, faults, clock, sender, .. } = parts;
-        let uses = Arc::new(CredentialUses::new(store.clone(), clock.clone()));
-        let opens = (Arc::clone(key), Arc::clone(&uses));
-        let destinations =
-            Destinations::new(store.clone(), Arc::clone(key), uses, settings.clone());
-        let providers = ProviderCache::new(store.clone(), opens, faults.clone());
-        let privacy = Privacy::new(store.clone(), Arc::clone(key), names.clone(), Arc::clone(draw));
-        let (line, doubts) =
-            Line::new((store.clone(), clock.clone()), settings.clone(), Arc::clone(sender))?;
-        let recent = Recent::new(clock.clone());
-        let stored = store.read(|tx| runs::minutes(tx, &recent.span()))?;
-        Ok(Self {
-            destinations: Arc::new(destinations),
-            providers: Arc::new(providers),
-            privacy: Arc::new(privacy),
-            event_types: Arc::new(EventTypes::new(store.clone(), settings.clone())),
-            counts: Arc::new(Counts::new(recent.after(stored))),
-            line: Arc::new(line),
-            doubts,
-            in_flight: Arc::default(),
-            source_marks: parts.source_marks.clone(),
-        })
+fn deliver(
+    env: &Env,
+    setup: &PipelineSetup,
+    state: &StageState,
+    mailbox: Mailbox,
+    unsettled: Sender<Arc<AttemptReport>>,
+) -> Deliverer {
+    let sender = Arc::clone(&setup.sender);
+    Deliverer {
+        store: env.store.clone(),
+        clock: env.clock.clone(),
+        draw: Arc::clone(&env.draw),
+        sender: Arc::clone(&sender),
+        destinations: Arc::clone(&state.destinations),
+        mailbox,
+        unsettled,
+        line: Arc::clone(&state.line),
+        in_flight: Arc::clone(&state.in_flight),
+        counts: Arc::clone(&state.counts),
+        privacy: Arc::clone(&env.privacy),
+        targets: Targets::new(env, sender, setup.databases.clone()),
+        budget: env.budget.clone(),
+        suspects: Arc::clone(&setup.suspects),
+        confirm_tokens: setup.confirm_tokens.clone(),
+        faults: env.faults.clone(),
     }
 }
 
-impl Parts {
-    fn dispatcher(&self, inbox: (Mailbox, Heartbeat), hand_out: HandOut) -> Result<Dispatcher> {
-        let (clock, reader) = (self.clock.clone(), self.store.own_reader()?);
-        let (settings, faults) = (self.settings.clone(), self.faults.clone());
-        Ok(Dispatcher::new(clock, inbox, reader, hand_out, settings, faults))
-    }
+/// Starts the threads of tests and rotations. Rotations by the clock have threads of their own, so that they delay no
+/// person.
+fn credential_rotation(
+    env: &Env,
+    deliver: &Deliverer,
+    spawner: &Spawner,
+) -> Result<CredentialRotation> {
+    let tests = SubscriptionTests::start(deliver.clone(), spawner, THREADS)?;
+    let by_clock = SubscriptionTests::start(deliver.clone(), spawner, ROTATIONS)?;
+    let claims = Claims::new(env.clone());
+    Ok(CredentialRotation::new(env.clone(), tests, by_clock, claims))
+}
 
-    fn deliver(
-        &self,
-        common: &Common,
-        mailbox: Mailbox,
-        unsettled: Sender<Arc<AttemptReport>>,
-    ) -> Deliverer {
-        Deliverer {
-            store: self.store.clone(),
-            clock: self.clock.clone(),
-            draw: Arc::clone(&self.draw),
-            sender: Arc::clone(&self.sender),
-            destinations: Arc::clone(&common.destinations),
-            mailbox,
-            unsettled,
-            line: Arc::clone(&common.line),
-            in_flight: Arc::clone(&common.in_flight),
-            counts: Arc::clone(&common.counts),
-            privacy: Arc::clone(&common.privacy),
-            targets: Targets::new(
-                Http {
-                    store: self.store.clone(),
-                    clock: self.clock.clone(),
-                    key: Arc::clone(&self.key),
-                    sender: Arc::clone(&self.sender),
-                },
-                self.settings.clone(),
-                self.databases.clone(),
-                self.faults.clone(),
-            ),
-            budget: self.budget.clone(),
-            suspects: Arc::clone(&self.suspects),
-            confirm_tokens: self.confirm_tokens.clone(),
-            faults: self.faults.clone(),
-        }
-    }
+fn upkeep(
+    env: &Env,
+    setup: &PipelineSetup,
+    deliver: Deliverer,
+    unsettled: Receiver<Arc<AttemptReport>>,
+    rotation: CredentialRotation,
+) -> Result<Upkeep> {
+    let claims = rotation.claims().clone();
+    Ok(Upkeep {
+        env: env.clone(),
+        disk: Arc::clone(&setup.disk),
+        refusals: Refusals::new(env.store.clone(), env.clock.clone())?,
+        unsettled,
+        rotation,
+        master_key: MasterKeySchedule::new(env.clone(), setup.rotation.clone(), claims),
+        confirmations: Confirmations {
+            env: env.clone(),
+            counts: Arc::clone(&deliver.counts),
+            tokens: setup.confirm_tokens.clone(),
+        },
+        site: SiteChores::new(env, Arc::clone(&setup.disk), Arc::clone(&deliver.in_flight)),
+        deliver,
+    })
+}
 
-    fn consume(&self, common: &Common) -> Consume {
-        Consume::new(
-            (self.store.clone(), self.clock.clone(), Arc::clone(&self.draw)),
-            Arc::clone(&common.destinations),
-            self.settings.clone(),
-            (Arc::clone(&common.counts), Arc::clone(&common.privacy)),
-        )
-    }
+fn sql_rows(env: &Env, state: &StageState) -> SqlRows {
+    SqlRows { env: env.clone(), event_types: Arc::clone(&state.event_types) }
+}
 
-    fn confirmations(&self, common: &Common) -> Confirmations {
-        Confirmations {
-            store: self.store.clone(),
-            clock: self.clock.clone(),
-            draw: Arc::clone(&self.draw),
-            settings: self.settings.clone(),
-            privacy: Arc::clone(&common.privacy),
-            counts: Arc::clone(&common.counts),
-            tokens: self.confirm_tokens.clone(),
-        }
-    }
+fn relay(env: &Env, state: &StageState) -> Result<Relay> {
+    Ok(Relay {
+        env: env.clone(),
+        reader: env.store.own_reader()?,
+        sql_rows: sql_rows(env, state),
+        source_marks: state.source_marks.clone(),
+        counts: Arc::clone(&state.counts),
+    })
+}
 
-    fn upkeep(
-        &self,
-        common: &Common,
-        outcomes: (Receiver<Arc<AttemptReport>>, Deliverer),
-        rotation: CredentialRotation,
-    ) -> Result<Upkeep> {
-        let (store, clock) = (self.store.clone(), self.clock.clone());
-        let refusals = Refusals::new(store.clone(), clock.clone())?;
-        let seen = (store.clone(), clock.clone(), self.settings.clone());
-        let claims = rotation.claims().clone();
-        let master_key = MasterKeySchedule::new(seen.clone(), self.rotation.clone(), claims);
-        let site = SiteWatch::new(seen, Arc::clone(&self.disk));
-        Ok(Upkeep::new(
-            (store, clock, self.settings.clone()),
-            Arc::clone(&self.disk),
-            refusals,
-            outcomes,
-            (site, rotation, master_key, self.confirmations(common)),
-        ))
-    }
-
-    fn rotation(
-        &self,
-        deliver: &Deliverer,
-        listener: &Arc<dyn AroundCommit>,
-    ) -> Result<CredentialRotation> {
-        let start = |threads| {
-            SubscriptionTests::start(deliver.clone(), &Spawner(Arc::clone(listener)), threads)
-        };
-        let tests = [start(THREADS)?, start(ROTATIONS)?];
-        let parts = (self.store.clone(), self.clock.clone(), Arc::clone(&self.draw));
-        let (store, clock, draw) = parts.clone();
-        let claims = Claims::new(store, clock, draw, Arc::clone(&self.key));
-        let key = Arc::clone(&self.key);
-        Ok(CredentialRotation::new(parts, key, self.settings.clone(), tests, claims))
-    }
-
-    fn sql_rows(&self, common: &Common) -> SqlRows {
-        let (clock, draw) = (self.clock.clone(), Arc::clone(&self.draw));
-        let event_types = Arc::clone(&common.event_types);
-        SqlRows { clock, draw, settings: self.settings.clone(), event_types }
-    }
-
-    fn relay(&self, common: &Common) -> Result<Relay> {
-        Ok(Relay {
-            store: self.store.clone(),
-            reader: self.store.own_reader()?,
-            sql_rows: self.sql_rows(common),
-            budget: self.budget.clone(),
-            source_marks: common.source_marks.clone(),
-            counts: Arc::clone(&common.counts),
-        })
-    }
-
-    fn publish(&self, common: &Common) -> Publish {
-        Publish {
-            store: self.store.clone(),
-            clock: self.clock.clone(),
-            counts: Arc::clone(&common.counts),
-            privacy: Arc::clone(&common.privacy),
-            event_types: Arc::clone(&common.event_types),
-            sql_rows: self.sql_rows(common),
-            source_marks: common.source_marks.clone(),
-            is_source: self.is_source,
-            budget: self.budget.clone(),
-        }
-    }
-
-    /// The client that sends deliveries also fetches certificates: one address policy, one set of root certificates.
-    fn fetch(&self) -> Fetch {
-        let sender = Arc::clone(&self.sender);
-        Box::new(move |url, timeout| {
-            let call = Call { method: "GET", url, timeout, ..Call::default() };
-            sender.send(&call).map(|answer| (answer.status, answer.body)).map_err(|e| e.to_string())
-        })
-    }
-
-    fn receive(&self, common: &Common) -> Receive {
-        let certificates = Certificates::new(self.fetch(), self.clock.clone());
-        Receive {
-            store: self.store.clone(),
-            clock: self.clock.clone(),
-            draw: Arc::clone(&self.draw),
-            providers: Arc::clone(&common.providers),
-            certificates: Arc::new(certificates),
-            asymmetric_checks: Arc::default(),
-            counts: Arc::clone(&common.counts),
-            privacy: Arc::clone(&common.privacy),
-            budget: self.budget.clone(),
-        }
+fn publish(env: &Env, state: &StageState, is_source: IsSource) -> Publish {
+    Publish {
+        env: env.clone(),
+        counts: Arc::clone(&state.counts),
+        event_types: Arc::clone(&state.event_types),
+        sql_rows: sql_rows(env, state),
+        source_marks: state.source_marks.clone(),
+        is_source,
     }
 }

@@ -93,9 +93,11 @@ impl SubscriptionTests {
     pub fn start(deliver: Deliverer, spawner: &Spawner, threads: Threads) -> Result<Self> {
         let Threads(name, count, waiting) = threads;
         let jobs = FairQueue::new(Fair::new(count, THREADS_TIMES), waiting);
-        let (jobs, (bell, rung)) = (Arc::new(Mutex::new(jobs)), bounded(waiting));
+        let jobs = Arc::new(Mutex::new(jobs));
+        let (bell, rung) = bounded(waiting);
         for n in 0..count {
-            let (jobs, rung) = (Arc::clone(&jobs), rung.clone());
+            let jobs = Arc::clone(&jobs);
+            let rung = rung.clone();
             drop(spawner.spawn(&format!("{name}-{n}"), move || work(&jobs, &rung))?);
         }
         Ok(Self { deliver, jobs, bell })

@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use zeroize::Zeroizing;
 
 use crate::base::cache::Cache;
-use crate::base::faults::{Faults, Step};
-use crate::keys::Keyring;
+use crate::base::faults::Step;
 use crate::pipeline::prelude::*;
 use crate::signatures::provider::Provider;
 use crate::store::credential_uses::{CredentialUses, LastUse};
@@ -35,22 +34,16 @@ pub struct VerifiedProvider {
 /// The cache. A provider is read when it is first needed.
 #[derive(Debug)]
 pub struct ProviderCache {
-    store: Store,
-    key: Arc<Keyring>,
+    env: Env,
     uses: Arc<CredentialUses>,
-    faults: Faults,
     /// By tenant and name.
     open: Cache<(String, String), VerifiedProvider>,
 }
 
 impl ProviderCache {
     /// An empty cache.
-    pub fn new(
-        store: Store,
-        (key, uses): (Arc<Keyring>, Arc<CredentialUses>),
-        faults: Faults,
-    ) -> Self {
-        Self { store, key, uses, faults, open: Cache::new(MAX_OPEN) }
+    pub fn new(env: Env, uses: Arc<CredentialUses>) -> Self {
+        Self { env, uses, open: Cache::new(MAX_OPEN) }
     }
 
     /// Forgets the providers of these tenants; called after a commit that changed one of them, or their tenant.
@@ -63,7 +56,7 @@ impl ProviderCache {
     /// A provider with its secrets; `None` where there is no such provider.
     /// Fails when the file cannot be read, or holds a secret that the master key does not open.
     pub fn of(&self, tenant: &str, name: &str) -> Result<Option<Arc<VerifiedProvider>>> {
-        if self.faults.hit(Step::ReadIntake) {
+        if self.env.faults.hit(Step::ReadIntake) {
             return Err(Error::Busy);
         }
         let key = (tenant.to_owned(), name.to_owned());
@@ -71,7 +64,7 @@ impl ProviderCache {
     }
 
     fn read(&self, tenant: &str, name: &str) -> Result<Option<VerifiedProvider>> {
-        let found = self.store.look_up(|tx| {
+        let found = self.env.store.look_up(|tx| {
             let Some(provider) = providers::by_name(tx, tenant, name)? else { return Ok(None) };
             let sealed = credentials::of_provider(tx, provider.seq)?;
             Ok(Some((provider, sealed, tenants::is_suspended(tx, tenant)?)))
@@ -90,7 +83,8 @@ impl ProviderCache {
             let unreadable =
                 |value: String| Error::Unreadable { column: "credentials.sealed", value };
             let opened = self
-                .key
+                .env
+                .keyring
                 .open(&context, &credential.sealed)
                 .map_err(|error| unreadable(format!("{}: {error}", credential.id)))?;
             let text = std::str::from_utf8(opened.expose())

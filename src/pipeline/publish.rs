@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::base::budget::Budget;
 use crate::base::id;
 use crate::event_types::{EventTypes, Misfit, OnInvalid};
 use crate::model::event::{NewEvent, Status};
@@ -11,8 +10,8 @@ use crate::pipeline::counts::Counts;
 use crate::pipeline::prelude::*;
 use crate::pipeline::relay::SqlRows;
 use crate::pipeline::source_marks::SourceMarks;
+use crate::privacy::NotAdmitted;
 use crate::privacy::policy::Refused;
-use crate::privacy::{NotAdmitted, Privacy};
 use crate::store::idempotency_keys::{self, Idempotency, Seen};
 use crate::store::matching::Matches;
 use crate::store::outbox::{self, Inserted, UNUSABLE};
@@ -32,6 +31,13 @@ pub struct NewEvents {
     pub events: Vec<NewEvent>,
     /// Why they are stored quarantined, if their publisher found them unusable.
     pub quarantine: Option<String>,
+}
+
+/// A request whose events are ready to be stored: the policies on personal data were applied to them.
+struct PreparedRequest {
+    tenant: String,
+    events: Vec<NewEvent>,
+    misfits: Misfits,
 }
 
 /// A stored event, as its publisher sees it.
@@ -116,14 +122,10 @@ pub type Encode = fn(&[Published]) -> (u16, Vec<u8>);
 /// The publisher.
 #[derive(Clone)]
 pub struct Publish {
-    /// The database file.
-    pub store: Store,
-    /// Time.
-    pub clock: Clock,
+    /// The environment.
+    pub env: Env,
     /// Counters and histograms.
     pub counts: Arc<Counts>,
-    /// Applies the privacy policies.
-    pub privacy: Arc<Privacy>,
     /// The registered event types.
     pub event_types: Arc<EventTypes>,
     /// Routes rows that plain SQL inserted before.
@@ -132,8 +134,6 @@ pub struct Publish {
     pub source_marks: SourceMarks,
     /// Whether the tenant has a source of this name.
     pub is_source: IsSource,
-    /// What filters take their memory from.
-    pub budget: Budget,
 }
 
 impl Publish {
@@ -147,9 +147,10 @@ impl Publish {
         encode: Encode,
         done: impl FnOnce(Outcome) + Send + 'static,
     ) {
-        let clock = self.clock.clone();
+        let clock = self.env.clock.clone();
         let counts = Arc::clone(&self.counts);
-        let (sql_rows, is_source) = (self.sql_rows.clone(), self.is_source);
+        let sql_rows = self.sql_rows.clone();
+        let is_source = self.is_source;
         let prepared = match quarantine {
             Some(why) => self.withheld(&mut events, &why),
             None => self.admitted(&mut events),
@@ -163,8 +164,7 @@ impl Publish {
         };
         let is_guaranteed = events.iter().any(|event| event.order.guaranteed);
         self.source_marks.wait(Some(&tenant), || is_guaranteed || self.is_ordered(&tenant));
-        let of = tenant.clone();
-        let examined = match self.sql_rows.examine_before(&self.store, is_guaranteed) {
+        let examined = match self.sql_rows.examine_before(&self.env.store, is_guaranteed) {
             Ok(examined) => examined,
             Err(error) => {
                 let outcome = Outcome::Failed(error);
@@ -174,20 +174,20 @@ impl Publish {
         };
         let candidates = examined.usable().chain(&events).map(outbox_routing::candidate);
         let candidates: Vec<_> = candidates.collect();
-        let matches = Matches::ahead(self.store.writer().routes(), &self.budget, &candidates);
-        self.store.writer().submit(
+        let matches =
+            Matches::ahead(self.env.store.writer().routes(), &self.env.budget, &candidates);
+        let request = PreparedRequest { tenant: tenant.clone(), events, misfits };
+        self.env.store.writer().submit(
             Queue::Accept,
             move |tx| {
                 tx.set_matches(matches.as_ref());
                 let relayed = sql_rows.relay_before(tx, &examined, is_guaranteed)?;
-                if let Some(name) = configured_source(tx, is_source, (&tenant, &events))? {
+                if let Some(name) = configured_source(tx, is_source, &request)? {
                     return Ok((Outcome::OfSource(name), relayed));
                 }
-                let outcome = all_or_none(tx, &events, || match &idempotency {
-                    None => store_all(tx, (&events, &misfits), &clock),
-                    Some(key) => {
-                        store_once(tx, (&tenant, key), (&events, &misfits), (&clock, encode))
-                    }
+                let outcome = all_or_none(tx, &request.events, || match &idempotency {
+                    None => store_all(tx, &request, &clock),
+                    Some(key) => store_once(tx, &request, key, &clock, encode),
                 })?;
                 Ok((outcome, relayed))
             },
@@ -199,7 +199,7 @@ impl Publish {
                     }
                     Err(error) => Outcome::Failed(error),
                 };
-                outcome.count(&of, &counts);
+                outcome.count(&tenant, &counts);
                 done(outcome);
             },
         );
@@ -209,13 +209,13 @@ impl Publish {
 impl Publish {
     /// Whether a subscription of the tenant asks for order.
     fn is_ordered(&self, tenant: &str) -> bool {
-        self.store.read(|tx| subscriptions::has_order(tx, Some(tenant))).unwrap_or(false)
+        self.env.store.read(|tx| subscriptions::has_order(tx, Some(tenant))).unwrap_or(false)
     }
 
     /// Applies the policy on personal data to usable events, and finds those that do not fit their types.
     fn admitted(&self, events: &mut [NewEvent]) -> std::result::Result<Misfits, Outcome> {
         let misfits = self.misfits(events)?;
-        self.privacy.admit(events).map_err(|not| match not {
+        self.env.privacy.admit(events).map_err(|not| match not {
             NotAdmitted::Refused { event, why } => Outcome::Refused { event, why },
             NotAdmitted::Failed(error) => Outcome::Failed(error),
         })?;
@@ -230,7 +230,7 @@ impl Publish {
     ) -> std::result::Result<Misfits, Outcome> {
         let mut reasons = Misfits::new();
         for (n, event) in events.iter_mut().enumerate() {
-            let withheld = self.privacy.withhold(std::mem::take(event), why.to_owned());
+            let withheld = self.env.privacy.withhold(std::mem::take(event), why.to_owned());
             let (kept, why) = withheld.map_err(Outcome::Failed)?;
             *event = kept;
             reasons.insert(n, (UNUSABLE, why));
@@ -249,7 +249,8 @@ impl Publish {
                     return Err(Outcome::Misfit { event, why });
                 }
                 Some(Misfit { why, on_invalid: OnInvalid::Quarantine }) => {
-                    let why = self.privacy.sanitize(&new.tenant, &why).map_err(Outcome::Failed)?;
+                    let why =
+                        self.env.privacy.sanitize(&new.tenant, &why).map_err(Outcome::Failed)?;
                     misfits.insert(event, (MISFIT, why));
                 }
             }
@@ -262,13 +263,13 @@ impl Publish {
 fn configured_source(
     tx: &ReadTx<'_>,
     is_source: IsSource,
-    (tenant, events): (&str, &[NewEvent]),
+    request: &PreparedRequest,
 ) -> Result<Option<String>> {
     let mut before = None;
-    for NewEvent { source_system, .. } in events {
+    for NewEvent { source_system, .. } in &request.events {
         // Most requests have one source system throughout.
         if before.replace(source_system) != Some(source_system)
-            && is_source(tx, tenant, source_system)?
+            && is_source(tx, &request.tenant, source_system)?
         {
             return Ok(Some(source_system.clone()));
         }
@@ -301,14 +302,16 @@ fn all_or_none(
 /// Stores the events of a request, unless the request was carried out before.
 fn store_once(
     tx: &WriteTx<'_>,
-    (tenant, idempotency): (&str, &Idempotency),
-    events: (&[NewEvent], &Misfits),
-    (clock, encode): (&Clock, Encode),
+    request: &PreparedRequest,
+    idempotency: &Idempotency,
+    clock: &Clock,
+    encode: Encode,
 ) -> Result<Outcome> {
     let Idempotency { key, request_hash } = idempotency;
+    let tenant = &request.tenant;
     match idempotency_keys::begin(tx, tenant, key, request_hash, clock.now())? {
         Seen::First => {
-            let outcome = store_all(tx, events, clock)?;
+            let outcome = store_all(tx, request, clock)?;
             if let Outcome::Stored(stored) = &outcome {
                 let (status, body) = encode(stored);
                 idempotency_keys::finish(tx, tenant, key, status, &body)?;
@@ -321,17 +324,13 @@ fn store_once(
     }
 }
 
-fn store_all(
-    tx: &WriteTx<'_>,
-    (events, misfits): (&[NewEvent], &Misfits),
-    clock: &Clock,
-) -> Result<Outcome> {
+fn store_all(tx: &WriteTx<'_>, request: &PreparedRequest, clock: &Clock) -> Result<Outcome> {
     let now = clock.now();
-    let mut published = Vec::with_capacity(events.len());
-    for (n, event) in events.iter().enumerate() {
+    let mut published = Vec::with_capacity(request.events.len());
+    for (n, event) in request.events.iter().enumerate() {
         let webhook_id =
             id::webhook_id(&event.tenant, &event.source_system, &event.idempotency_key);
-        let stored = match misfits.get(&n) {
+        let stored = match request.misfits.get(&n) {
             None => admit(tx, event, now)?,
             Some((code, why)) => outbox::insert_quarantined(tx, event, code, why, now)?,
         };

@@ -1,10 +1,11 @@
 //! Intake: a provider's request is verified over its raw bytes, stored once, then acknowledged.
 
-use crate::base::budget::{Budget, Share};
+use crate::base::budget::Share;
 use crate::base::fair::Semaphore;
 use crate::base::headers::Headers;
 use crate::base::id;
 use crate::formats::filter::{self, Payload, Unknown};
+use crate::http::client::{Call, Sender};
 use crate::http::content_coding::{self, CodingError, Unpacked};
 use crate::model::event;
 use crate::model::form_body::Body;
@@ -15,10 +16,10 @@ use crate::model::webhook_event::{Batch, NewWebhookEvent};
 use crate::pipeline::counts::Counts;
 use crate::pipeline::prelude::*;
 use crate::pipeline::provider_cache::{ProviderCache, VerifiedProvider};
-use crate::privacy::{Fresh, NotAdmitted, Privacy, policy};
+use crate::privacy::{Fresh, NotAdmitted, policy};
 use crate::signatures::acknowledgement::Acknowledgement;
 use crate::signatures::batch::{Item, Unusable};
-use crate::signatures::certificate_cache::{Certificates, Missing};
+use crate::signatures::certificate_cache::{Certificates, Fetch, Missing};
 use crate::signatures::fingerprint;
 use crate::signatures::handshake::Handshake;
 use crate::signatures::provider::{NewProvider, Repeats};
@@ -117,12 +118,8 @@ impl Received {
 /// The intake.
 #[derive(Clone)]
 pub struct Receive {
-    /// The database file.
-    pub store: Store,
-    /// Time.
-    pub clock: Clock,
-    /// Randomness for identifiers.
-    pub draw: Arc<dyn Draw>,
+    /// The environment.
+    pub env: Env,
     /// The providers.
     pub providers: Arc<ProviderCache>,
     /// The certificates that some signatures are checked with.
@@ -131,13 +128,25 @@ pub struct Receive {
     pub asymmetric_checks: Arc<Semaphore>,
     /// Counters and histograms.
     pub counts: Arc<Counts>,
-    /// Applies the privacy policies.
-    pub privacy: Arc<Privacy>,
-    /// The memory budget of requests.
-    pub budget: Budget,
 }
 
 impl Receive {
+    /// An intake that checks no signature yet. `sender` is the client that sends deliveries; it also fetches
+    /// certificates: one address policy, one set of root certificates.
+    pub fn new(
+        env: Env,
+        providers: Arc<ProviderCache>,
+        counts: Arc<Counts>,
+        sender: Arc<dyn Sender>,
+    ) -> Self {
+        let fetch: Fetch = Box::new(move |url, timeout| {
+            let call = Call { method: "GET", url, timeout, ..Call::default() };
+            sender.send(&call).map(|answer| (answer.status, answer.body)).map_err(|e| e.to_string())
+        });
+        let certificates = Arc::new(Certificates::new(fetch, env.clock.clone()));
+        Self { env, providers, certificates, asymmetric_checks: Arc::default(), counts }
+    }
+
     /// A provider with its secrets; `None` where there is no such provider.
     pub fn provider(&self, tenant: &str, provider: &str) -> Result<Option<Arc<VerifiedProvider>>> {
         self.providers.of(tenant, provider)
@@ -151,8 +160,10 @@ impl Receive {
         incoming: &Incoming<'_>,
         done: impl FnOnce(Received, Option<Acknowledgement>) + Send + 'static,
     ) {
-        let (counts, tenant) = (Arc::clone(&self.counts), opened.provider.new.tenant.clone());
-        let (provider, at) = (opened.provider.seq, self.clock.wall());
+        let counts = Arc::clone(&self.counts);
+        let tenant = opened.provider.new.tenant.clone();
+        let provider = opened.provider.seq;
+        let at = self.env.clock.wall();
         let done = move |received: Received, answer| {
             received.count(&tenant, provider, at, &counts);
             done(received, answer);
@@ -175,7 +186,7 @@ impl Receive {
             return Ok((self.verify(opened, incoming)?, None));
         }
         let most = usize::try_from(opened.provider.new.body_bytes_max).unwrap_or(usize::MAX);
-        let unpack = || content_coding::unpack(&codings, incoming.body, most, &self.budget);
+        let unpack = || content_coding::unpack(&codings, incoming.body, most, &self.env.budget);
         let refused = match self.verify(opened, incoming) {
             Ok(matched) => return Ok((matched, Some(unpack().map_err(Received::Packed)?))),
             Err(Received::Refused(why @ (Refused::Mismatch | Refused::Body { .. }))) => why,
@@ -202,7 +213,7 @@ impl Receive {
         if let Some(greeting) = scheme.greeting(incoming) {
             return Err(Received::Greeted(greeting));
         }
-        let wall = self.clock.wall();
+        let wall = self.env.clock.wall();
         // With `GET` the fields are in the query, which is signed as a part of the URL.
         let signed_body = if incoming.method == "GET" { &b""[..] } else { incoming.body };
         let signed = Incoming { body: signed_body, ..*incoming };
@@ -220,13 +231,13 @@ impl Receive {
         let found = scheme.events(incoming).map_err(Received::Unusable)?;
         if let Some(url) = scheme.confirmation(incoming) {
             let ids = found.items.iter().map(|item| item.identity.event_id.as_str());
-            self.confirm((&provider.tenant, provider.name.as_str()), &url, ids)?;
+            self.confirm(provider, &url, ids)?;
         }
         let headers = kept(scheme, incoming.headers);
         if found.is_batch {
             shares.push(self.share(provider, &found.items, &headers)?);
         }
-        let batch_id = found.is_batch.then(|| id::uuid7(wall, &*self.draw));
+        let batch_id = found.is_batch.then(|| id::uuid7(wall, &*self.env.draw));
         let request = VerifiedRequest { opened, matched, incoming, headers, batch_id, wall };
         let mut events = Vec::with_capacity(found.items.len());
         let mut fresh = Fresh::new();
@@ -257,12 +268,12 @@ impl Receive {
         let VerifiedRequest { opened, matched, incoming, headers, batch_id, wall } = request;
         let provider = &opened.provider.new;
         let mut event = NewWebhookEvent {
-            id: id::uuid7(*wall, &*self.draw),
+            id: id::uuid7(*wall, &*self.env.draw),
             tenant: provider.tenant.clone(),
             provider: provider.name.to_string(),
             provider_event_id: match repeats_of(provider, incoming) {
                 Repeats::ById => item.identity.event_id,
-                Repeats::Never | Repeats::WithinSecs(_) => id::uuid7(*wall, &*self.draw),
+                Repeats::Never | Repeats::WithinSecs(_) => id::uuid7(*wall, &*self.env.draw),
             },
             event_type: item.identity.event_type,
             received_at: *wall,
@@ -288,10 +299,10 @@ impl Receive {
         };
         event.ordering_key = key(&event.payload)?;
         if let Some(policy) = provider.pii.rules() {
-            let admitted = self.privacy.admit_webhook(policy, &mut event, fresh);
+            let admitted = self.env.privacy.admit_webhook(policy, &mut event, fresh);
             admitted.map_err(not_admitted)?;
             let stored = key(&event.payload)?;
-            self.privacy.protect_key(policy, &mut event, stored);
+            self.env.privacy.protect_key(policy, &mut event, stored);
         }
         event.ordering_key = event.ordering_key.map(|key| {
             let is_long = key.chars().count() > MAX_KEY_CHARS;
@@ -321,18 +332,20 @@ impl Receive {
             return Err(Received::Unusable(Unusable::Bulky { bytes, most }));
         }
         let held = bytes.saturating_add(items.len().saturating_mul(EVENT_BYTES));
-        self.budget.try_take(held).ok_or(Received::Saturated)
+        self.env.budget.try_take(held).ok_or(Received::Saturated)
     }
 
     /// Calls the URL that confirms a subscription, unless the request is stored already: then it was confirmed before.
     /// So an eavesdropper who repeats the request causes no further calls.
     fn confirm<'i, I: Iterator<Item = &'i str>>(
         &self,
-        (tenant, name): (&str, &str),
+        provider: &NewProvider,
         url: &str,
         mut ids: I,
     ) -> core::result::Result<(), Received> {
-        let is_stored = self.store.read(|tx| {
+        let tenant = &provider.tenant;
+        let name = provider.name.as_str();
+        let is_stored = self.env.store.read(|tx| {
             ids.try_fold(true, |all, id| {
                 Ok(all && webhook_events::is_known(tx, (tenant, name, id))?)
             })
@@ -349,11 +362,12 @@ impl Receive {
         opened: &VerifiedProvider,
         incoming: &Incoming<'_>,
     ) -> core::result::Result<usize, Received> {
-        let wall = self.clock.for_signatures();
-        let (provider, secrets) = (&opened.provider.new, &opened.secrets);
+        let wall = self.env.clock.for_signatures();
+        let provider = &opened.provider.new;
+        let secrets = &opened.secrets;
         let scheme = &provider.scheme;
         let is_asymmetric = scheme.is_asymmetric(secrets);
-        let is_suspect = || self.clock.sure_now().is_none();
+        let is_suspect = || self.env.clock.sure_now().is_none();
         if is_asymmetric
             && let Err(untimely) = scheme.in_time(incoming, wall, provider.tolerance)
             && !is_suspect()
@@ -377,7 +391,7 @@ impl Receive {
         }
         // Upkeep revokes an ended secret, but only when it looks the next time. The window is a wait: a clock that was set
         // does not end it.
-        let now = self.clock.now();
+        let now = self.env.clock.now();
         let is_over = |matched: &usize| {
             opened.valid_until.get(*matched).copied().flatten().is_some_and(|end| end <= now)
         };
@@ -395,7 +409,8 @@ impl Receive {
         arrival: Arrival,
         done: impl FnOnce(Received, Option<Acknowledgement>) + Send + 'static,
     ) {
-        let (now, wall) = (self.clock.now(), self.clock.wall());
+        let now = self.env.clock.now();
+        let wall = self.env.clock.wall();
         let Arrival { events, batch_id, once, shares, answer } = arrival;
         let news = events.iter().map(|arrival| &arrival.event);
         let candidates = news.map(|new| Candidate {
@@ -404,8 +419,9 @@ impl Receive {
             body: new.body(),
         });
         let candidates: Vec<_> = candidates.collect();
-        let matches = Matches::ahead(self.store.writer().routes(), &self.budget, &candidates);
-        self.store.writer().submit(
+        let matches =
+            Matches::ahead(self.env.store.writer().routes(), &self.env.budget, &candidates);
+        self.env.store.writer().submit(
             Queue::Accept,
             move |tx| {
                 tx.set_matches(matches.as_ref());
@@ -541,7 +557,8 @@ fn stored(mut inserted: Vec<Inserted>, batch_id: Option<String>) -> Received {
         let one = inserted.pop().ok_or(Error::Changed("the webhook event"));
         return one.map_or_else(Received::Failed, Received::Stored);
     };
-    let (mut new, mut repeated) = (0_u64, 0_u64);
+    let mut new = 0_u64;
+    let mut repeated = 0_u64;
     for one in &inserted {
         let count = if one.already_processed { &mut repeated } else { &mut new };
         *count = count.saturating_add(1);

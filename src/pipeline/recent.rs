@@ -245,7 +245,8 @@ impl Recent {
         let subscriptions = kept.subscriptions.iter().flat_map(|(seq, of)| {
             new(&of.hour).into_iter().map(|(minute, counts)| (minute, *seq, counts))
         });
-        let (arrivals, subscriptions) = (arrivals.collect(), subscriptions.collect());
+        let arrivals = arrivals.collect();
+        let subscriptions = subscriptions.collect();
         Some(Unstored { until, arrivals, subscriptions })
     }
 
@@ -383,11 +384,12 @@ mod tests {
         let hands = ManualTime::at(Timestamp::from_secs(1_000_000));
         let source: Arc<dyn TimeSource> = hands.clone();
         let recent = Recent::new(Clock::from_source(source));
-        let of = (SubscriptionSeq(1), DeliverySeq(7));
+        let subscription = SubscriptionSeq(1);
+        let delivery = DeliverySeq(7);
         recent.accepted("default", 3, 1);
-        recent.attempted(of.0, of.1, &attempt(AttemptClass::Success, 11), true);
-        recent.completed(of.0);
-        recent.attempted(of.0, of.1, &attempt(AttemptClass::Transient, 30_001), true);
+        recent.attempted(subscription, delivery, &attempt(AttemptClass::Success, 11), true);
+        recent.completed(subscription);
+        recent.attempted(subscription, delivery, &attempt(AttemptClass::Transient, 30_001), true);
         let last = *recent.read("default", |_| true).minutes.last().unwrap();
         let latencies = [0, 1, 0, 0, 0, 0, 0, 1];
         assert_eq!(last, Minute { events: 3, webhooks: 1, delivered: 1, failed: 1, latencies });
@@ -433,12 +435,12 @@ mod tests {
         let recent = Recent::new(Clock::from_source(source));
         for n in 0..1_010 {
             recent.accepted(&n.to_string(), 1, 0);
-            let of = (SubscriptionSeq(n), DeliverySeq(n));
-            recent.attempted(of.0, of.1, &attempt(AttemptClass::Success, 1), true);
+            let attempt = attempt(AttemptClass::Success, 1);
+            recent.attempted(SubscriptionSeq(n), DeliverySeq(n), &attempt, true);
         }
         for n in 0..60 {
-            let of = (SubscriptionSeq(1), DeliverySeq(n));
-            recent.attempted(of.0, of.1, &attempt(AttemptClass::Success, 1), false);
+            let attempt = attempt(AttemptClass::Success, 1);
+            recent.attempted(SubscriptionSeq(1), DeliverySeq(n), &attempt, false);
         }
         let reading = recent.read("1", |_| true);
         assert_eq!((reading.attempts.len(), reading.left_out), (1_000, 920));

@@ -78,7 +78,8 @@ impl RefusedWebhooks {
             same = place.and_then(|place| rows.remove(place));
         }
         let row = if let Some(Row { refused: had, slot, stored_seq }) = same {
-            let (first_at, count) = (had.first_at, had.count.saturating_add(1));
+            let first_at = had.first_at;
+            let count = had.count.saturating_add(1);
             Row { refused: RefusedWebhook { seq, first_at, count, ..new }, slot, stored_seq }
         } else {
             let Some(slot) = kept.slot(tenant, new.is_known) else { return };

@@ -9,7 +9,6 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::base::budget::Budget;
 use crate::base::id;
 use crate::base::stop::Stop;
 use crate::event_types::EventTypes;
@@ -39,14 +38,12 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// The relay and what it needs.
 pub struct Relay {
-    /// The file.
-    pub store: Store,
+    /// The environment.
+    pub env: Env,
     /// Its own read connection.
     pub reader: OwnReader,
     /// Routes the rows.
     pub sql_rows: SqlRows,
-    /// Memory for reading payloads.
-    pub budget: Budget,
     /// How far the sources are read.
     pub source_marks: SourceMarks,
     /// Counters and histograms.
@@ -56,11 +53,14 @@ pub struct Relay {
 impl Relay {
     /// Looks until a stop is asked for. The first look finds what was inserted while the service was down.
     pub fn run(&self, stop: &Stop) {
-        let (watch, log) = (Watch::new(), self.log());
-        let (mut commits, mut pause) = (Commits::default(), EVERY);
+        let watch = Watch::new();
+        let log = self.log();
+        let mut commits = Commits::default();
+        let mut pause = EVERY;
         while !stop.asked() {
             // The counts are read first: the next look finds what is committed after that.
-            let (now, counted) = (self.store.writer().done().now(), self.counted());
+            let now = self.env.store.writer().done().now();
+            let counted = self.counted();
             if commits.needs_look(counted, now) {
                 let looked = self.look(stop);
                 commits = Commits { seen: counted.filter(|_| looked), ours_since: None };
@@ -72,12 +72,12 @@ impl Relay {
     /// The counts of commits; `None` when the file cannot be read.
     fn counted(&self) -> Option<Counted> {
         let version = outbox_relay::data_version(&self.reader.tx()).ok()?;
-        let done = self.store.writer().done();
+        let done = self.env.store.writer().done();
         Some(Counted { version, ours: done.commits.get(), foreign: done.foreign_commits.get() })
     }
 
     fn log(&self) -> PathBuf {
-        let mut log = self.store.path().as_os_str().to_owned();
+        let mut log = self.env.store.path().as_os_str().to_owned();
         log.push("-wal");
         log.into()
     }
@@ -158,9 +158,9 @@ impl Relay {
     fn relay(&self, after: i64, limit: u32) -> Result<Relayed> {
         let rows = self.sql_rows.clone();
         let examined = rows.examine(&self.reader, after, limit)?;
-        let writer = self.store.writer();
+        let writer = self.env.store.writer();
         let candidates: Vec<_> = examined.usable().map(outbox_routing::candidate).collect();
-        let matches = Matches::ahead(writer.routes(), &self.budget, &candidates);
+        let matches = Matches::ahead(writer.routes(), &self.env.budget, &candidates);
         writer.write(Queue::Accept, move |tx: &WriteTx<'_>| {
             tx.set_matches(matches.as_ref());
             rows.relay(tx, &examined, after, limit)
@@ -168,8 +168,9 @@ impl Relay {
     }
 
     fn set_aside(&self, seq: i64, error: &Error) -> Result<()> {
-        let (rows, why) = (self.sql_rows.clone(), error.to_string());
-        let writer = self.store.writer();
+        let rows = self.sql_rows.clone();
+        let why = error.to_string();
+        let writer = self.env.store.writer();
         let set_aside =
             writer.write(Queue::Accept, move |tx: &WriteTx<'_>| rows.set_aside(tx, seq, &why));
         match set_aside {
@@ -187,12 +188,8 @@ impl Relay {
 /// first, so that its events do not overtake them.
 #[derive(Clone)]
 pub struct SqlRows {
-    /// Time.
-    pub clock: Clock,
-    /// Randomness.
-    pub draw: Arc<dyn Draw>,
-    /// The settings in force.
-    pub settings: Live,
+    /// The environment.
+    pub env: Env,
     /// The registered event types.
     pub event_types: Arc<EventTypes>,
 }
@@ -237,7 +234,7 @@ impl SqlRows {
         limit: u32,
     ) -> Result<Relayed> {
         let terms = self.terms();
-        let fresh = || id::uuid7(terms.wall, &*self.draw);
+        let fresh = || id::uuid7(terms.wall, &*self.env.draw);
         outbox_relay::relay(tx, examined, after, limit, terms, &fresh)
     }
 
@@ -249,25 +246,25 @@ impl SqlRows {
         is_guaranteed: bool,
     ) -> Result<Relayed> {
         let terms = self.terms();
-        let fresh = || id::uuid7(terms.wall, &*self.draw);
+        let fresh = || id::uuid7(terms.wall, &*self.env.draw);
         outbox_relay::relay_before(tx, examined, is_guaranteed, terms, &fresh)
     }
 
     /// See [`outbox_relay::set_aside`].
     fn set_aside(&self, tx: &WriteTx<'_>, seq: i64, why: &str) -> Result<()> {
         let terms = self.terms();
-        outbox_relay::set_aside(tx, seq, why, terms, &id::uuid7(terms.wall, &*self.draw))
+        outbox_relay::set_aside(tx, seq, why, terms, &id::uuid7(terms.wall, &*self.env.draw))
     }
 
     fn payload_bytes_most(&self) -> u64 {
-        u64::from(self.settings.get().limits.payload_bytes)
+        u64::from(self.env.settings.get().limits.payload_bytes)
     }
 
     fn terms(&self) -> Terms {
         Terms {
             payload_bytes_most: self.payload_bytes_most(),
-            wall: self.clock.wall(),
-            now: self.clock.now(),
+            wall: self.env.clock.wall(),
+            now: self.env.clock.now(),
         }
     }
 }

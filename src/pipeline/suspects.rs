@@ -56,7 +56,8 @@ impl Suspects {
     /// Reads what the run before this one had marked at its end, and deletes older marks.
     pub fn at_start(
         writer: &mut WriterLoop,
-        (store, clock): (&Store, &Clock),
+        store: Store,
+        clock: Clock,
         boot: i64,
     ) -> Result<Self> {
         let before = writer.read(|tx| runs::before(tx, boot, CRASH_ENDS))?;
@@ -80,7 +81,6 @@ impl Suspects {
             );
         }
         let careful_until = is_careful.then(|| clock.monotonic().saturating_add(PROVEN_AFTER));
-        let (store, clock) = (store.clone(), clock.clone());
         Ok(Self { store, boot, is_on, ends, clock, careful_until, attempts: RwLock::default() })
     }
 
@@ -119,7 +119,8 @@ impl Suspects {
         if !self.is_on || (bytes < MIN_BYTES && !self.is_careful()) {
             return None;
         }
-        let (name, boot) = (item.to_owned(), self.boot);
+        let name = item.to_owned();
+        let boot = self.boot;
         let first = if bytes < MIN_BYTES { NOT_ALONE } else { 0 };
         let ends = self.ends.get(item).copied().unwrap_or(first);
         let run = move |tx: &WriteTx<'_>| meta::set_in_hand(tx, &name, boot, ends);

@@ -16,7 +16,8 @@ pub(super) fn spawn(
     listener: &Arc<dyn AroundCommit>,
     run: impl FnOnce() + Send + 'static,
 ) -> Result<JoinHandle<()>> {
-    let (listener, stage) = (Arc::clone(listener), name.to_owned());
+    let listener = Arc::clone(listener);
+    let stage = name.to_owned();
     let guarded = move || {
         if catch_unwind(AssertUnwindSafe(run)).is_err() {
             listener.fatal(&Error::Panicked(stage));

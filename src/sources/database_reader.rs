@@ -121,7 +121,7 @@ impl DatabaseReader {
             return self.carry_out(work, &asked);
         }
         self.taken_back_to = 0;
-        let restored = work.shared.store.read(meta::restored)?;
+        let restored = work.shared.env.store.read(meta::restored)?;
         let name = work.source.new.name.as_str();
         work.state
             .check_restore(work.settings, restored.map(|restored| restored.at), name)
@@ -317,7 +317,7 @@ impl DatabaseReader {
             let from = work.source.identity.clone();
             let to = done.to_text();
             let stored =
-                work.shared.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
+                work.shared.env.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
                     set_identity(tx, seq, from.as_deref(), to.as_deref())
                 });
             match stored {
@@ -333,7 +333,7 @@ impl DatabaseReader {
 impl Lag {
     /// The number of rows that wait, counted now and then.
     fn count(&mut self, work: &mut Work<'_>, wanted: &Wanted) -> Outcome<u64> {
-        let now = work.shared.clock.monotonic();
+        let now = work.shared.env.clock.monotonic();
         if let Some((at, rows)) = self.counted
             && now.saturating_sub(at) < COUNT_EVERY
         {
@@ -354,7 +354,7 @@ impl Lag {
 impl Work<'_> {
     /// What rows are claimed with.
     fn box_name(&self) -> Outcome<String> {
-        let settings = self.shared.settings.get();
+        let settings = self.shared.env.settings.get();
         settings.r#box.name.clone().ok_or_else(|| {
             SourceError::lasting(
                 "the mode claim needs the name of this box: set box.name in the settings, another one on each box",
@@ -368,13 +368,13 @@ impl Work<'_> {
 
     /// Memory for the rows of one read: as they come, as values, and as events.
     fn share(&self) -> Share {
-        self.shared.budget.take_own(MOST_ROWS_BYTES.saturating_mul(3))
+        self.shared.env.budget.take_own(MOST_ROWS_BYTES.saturating_mul(3))
     }
 
     /// The fingerprint of a row as it is stored: in the form of `before` if it is that row.
     fn fingerprint(&self, row: &RemoteRow, before: Option<&str>) -> Outcome<String> {
         let forms =
-            self.shared.privacy.hashed(&self.source.new.tenant, &row.draft.fingerprint())?;
+            self.shared.env.privacy.hashed(&self.source.new.tenant, &row.draft.fingerprint())?;
         let same = before.filter(|before| forms.iter().any(|form| form == before));
         let [now, _other] = &forms;
         Ok(same.unwrap_or(now).to_owned())

@@ -27,7 +27,7 @@ impl Stall {
             self.since = None;
             return Ok(Turn::Done);
         }
-        let now = shared.clock.monotonic();
+        let now = shared.env.clock.monotonic();
         let waited = now.saturating_sub(*self.since.get_or_insert(now));
         if waited < LONG {
             return Ok(Turn::Done);

@@ -125,7 +125,7 @@ impl FolderReader {
         for place in [DONE, REJECTED] {
             folder.make(place)?;
         }
-        let now = shared.clock.monotonic();
+        let now = shared.env.clock.monotonic();
         if self.cleared_at.is_none_or(|at| now.saturating_sub(at) >= CLEARED_EVERY) {
             let more = folder.clear()?;
             self.cleared_at = (!more).then_some(now);
@@ -156,7 +156,7 @@ impl FolderReader {
         let bytes = path.symlink_metadata().map_or(0, |meta| meta.len().min(MAX_FILE_BYTES));
         // Memory for the file, its rows and their events.
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).saturating_mul(FILE_FACTOR);
-        let _share = shared.budget.take_own(bytes);
+        let _share = shared.env.budget.take_own(bytes);
         let contents = match files::read_regular(directory, name, MAX_FILE_BYTES) {
             // Removed meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -185,7 +185,7 @@ impl FolderReader {
     /// Whether the file has not changed for as long as the settings ask for.
     fn is_stable(&mut self, folder: &Folder<'_>, name: &str, path: &Path) -> bool {
         // A clock that is set must not make a file that is being written look as if it stood still.
-        let now = folder.shared.clock.monotonic();
+        let now = folder.shared.env.clock.monotonic();
         let Ok(meta) = path.symlink_metadata() else { return false };
         let is = (meta.len(), meta.modified().ok().map(Timestamp::from));
         match self.still.get(name) {
@@ -228,14 +228,14 @@ impl Folder<'_> {
         let Self { shared, source, settings, .. } = self;
         let seq = source.seq;
         let name = &file.name;
-        if let Some(before) = shared.store.read(|tx| tables::taken_file(tx, seq, name))? {
+        if let Some(before) = shared.env.store.read(|tx| tables::taken_file(tx, seq, name))? {
             if before.sha256 == file.sha256 {
                 return self.finish(file);
             }
             return self.reject(file, &other_content(&before, file));
         }
         let hash = reading::fingerprint(settings, name, &file.sha256);
-        let hashes = shared.privacy.hashed(&source.new.tenant, &hash)?;
+        let hashes = shared.env.privacy.hashed(&source.new.tenant, &hash)?;
         let mut events = match self.events(file, &hashes) {
             Ok(events) => events,
             Err(why) => return self.reject(file, &why),
@@ -245,7 +245,7 @@ impl Folder<'_> {
         }
         let misfits: Vec<_> =
             events.iter().map(|event| shared.misfit(event)).collect::<Result<_, Error>>()?;
-        match shared.privacy.admit(&mut events) {
+        match shared.env.privacy.admit(&mut events) {
             Ok(()) => {}
             Err(NotAdmitted::Failed(error)) => return Err(error.into()),
             Err(NotAdmitted::Refused { event, why }) => {
@@ -301,7 +301,7 @@ impl Folder<'_> {
             ));
         }
         let rows = reading::rows(settings, &file.name, &file.contents.bytes)?;
-        let received_at = shared.clock.wall();
+        let received_at = shared.env.clock.wall();
         let mut positions = Vec::with_capacity(rows.len());
         let mut events = Vec::with_capacity(rows.len());
         let mut mistakes = Mistakes::default();
@@ -343,14 +343,14 @@ impl Folder<'_> {
             return Err(changed(file));
         }
         // The reason beside the file may quote it. The reason in our database follows the tenant's privacy policy.
-        let reason = shared.privacy.sanitize(&source.new.tenant, why)?;
+        let reason = shared.env.privacy.sanitize(&source.new.tenant, why)?;
         let short: String = reason.lines().next().unwrap_or_default().chars().take(500).collect();
         let mut new = escalation(shared, source, Class::DropRejected, "");
         tracing::warn!(source = source.new.name.as_str(), name, why = short, "a file is refused");
         let last = format!("the file {name:?} was refused and put into {REJECTED}: {short}");
         let record = self.record(file, Some(reason), 0);
-        let now = shared.clock.wall();
-        shared.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
+        let now = shared.env.clock.wall();
+        shared.env.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
             tables::put_file(tx, &record, now)?;
             let before = escalations::open_count(tx, &new.tenant, new.class, &new.subject)?;
             new.detail = refused(before.saturating_add(1), &last);

@@ -79,7 +79,7 @@ pub(super) struct Relay {
 
 impl Relay {
     pub(super) fn new(shared: Shared, seq: i64, stop: Stop) -> Self {
-        let now = shared.clock.monotonic();
+        let now = shared.env.clock.monotonic();
         Self {
             read_at: now,
             events: (0, now),
@@ -100,7 +100,7 @@ impl Relay {
     pub(super) fn run(mut self) {
         while !self.stop.asked() {
             let seq = self.seq;
-            match self.shared.store.read(|tx| tables::one_to_read(tx, seq)) {
+            match self.shared.env.store.read(|tx| tables::one_to_read(tx, seq)) {
                 Ok(Some(source)) => self.tick(&source),
                 // Deleted or paused; this thread will soon be asked to stop.
                 Ok(None) => self.pause(POLL),
@@ -123,7 +123,7 @@ impl Relay {
         });
         match turn {
             Ok(turn) => {
-                self.read_at = self.shared.clock.monotonic();
+                self.read_at = self.shared.env.clock.monotonic();
                 // Only when all is read: before that, another file may still fail.
                 if turn == Turn::Done {
                     self.recovered(source);
@@ -154,12 +154,12 @@ impl Relay {
     fn turn(&mut self, source: &Source) -> std::result::Result<Turn, SourceError> {
         let waits_for = if self.shared.disk.is_low() {
             Some("room on the disk")
-        } else if self.shared.store.writer().waiting_in(Queue::Accept) > MAX_JOBS_WAITING {
+        } else if self.shared.env.store.writer().waiting_in(Queue::Accept) > MAX_JOBS_WAITING {
             Some("the writer")
         } else {
             None
         };
-        let now = self.shared.clock.wall();
+        let now = self.shared.env.clock.wall();
         self.shared.statuses.set(self.seq, |status| {
             status.waits_for = waits_for;
             if waits_for.is_none() {
@@ -172,7 +172,7 @@ impl Relay {
             self.shared.marks.forget(self.seq);
             return Ok(Turn::Done);
         }
-        let settings = self.shared.settings.get();
+        let settings = self.shared.env.settings.get();
         let new = &source.new;
         if let Settings::Database(database) = &new.settings {
             let readers = self.readers.get_or_insert_default();
@@ -215,7 +215,7 @@ impl Relay {
     /// Waits for a change, at most the poll interval.
     fn wait(&mut self, source: &Source) {
         if let Settings::Database(_) = source.new.settings {
-            let now = self.shared.clock.monotonic();
+            let now = self.shared.env.clock.monotonic();
             if self.events.0 != source.event_count {
                 self.events = (source.event_count, now);
             }
@@ -239,7 +239,7 @@ impl Relay {
     /// The pause after an error: the longer a database is away, the rarer it is asked.
     fn pause_after(&self, source: &Source) -> Duration {
         let Settings::Database(_) = source.new.settings else { return PAUSE };
-        let lasts = self.shared.clock.monotonic().saturating_sub(self.read_at);
+        let lasts = self.shared.env.clock.monotonic().saturating_sub(self.read_at);
         (lasts / 4).clamp(PAUSE, MAX_DATABASE_PAUSE)
     }
 
@@ -254,7 +254,7 @@ impl Relay {
             return;
         }
         let seq = self.seq;
-        let now = self.shared.clock.wall();
+        let now = self.shared.env.clock.wall();
         let tenant = source.new.tenant.clone();
         let subject = subject(source);
         let done = self.write(move |tx| {
@@ -270,7 +270,7 @@ impl Relay {
 
     /// Stores and escalates why the source cannot be read, once the error has lasted long enough.
     fn note(&mut self, source: &Source, error: &SourceError) {
-        let now = self.shared.clock.monotonic();
+        let now = self.shared.env.clock.monotonic();
         if error.kind == Obstacle::Ours {
             return;
         }
@@ -298,7 +298,7 @@ impl Relay {
         let new = raise.then(|| escalation(&self.shared, source, class, &error.why));
         let seq = self.seq;
         let why = error.why.clone();
-        let at = self.shared.clock.wall();
+        let at = self.shared.env.clock.wall();
         let done = self.write(move |tx| {
             tables::set_error(tx, seq, &why, at)?;
             match &new {
@@ -313,7 +313,7 @@ impl Relay {
 
     /// Raises an escalation if no event has come for too long. The next event resolves it.
     fn watch_silence(&mut self, source: &Source) {
-        let now = self.shared.clock.wall();
+        let now = self.shared.env.clock.wall();
         let Some(since) = source.silent_since(now) else {
             self.silence_raised = false;
             return;
@@ -323,7 +323,7 @@ impl Relay {
         }
         // `source` is from before this turn, which may have read an event: look at the current row.
         let seq = self.seq;
-        let is_silent = self.shared.store.read(|tx| {
+        let is_silent = self.shared.env.store.read(|tx| {
             Ok(tables::one_to_read(tx, seq)?.is_some_and(|is| is.silent_since(now).is_some()))
         });
         if !is_silent.unwrap_or(false) {
@@ -339,7 +339,7 @@ impl Relay {
     }
 
     fn write(&self, run: impl FnMut(&WriteTx<'_>) -> Result<()> + Send + 'static) -> bool {
-        let written = self.shared.store.writer().write(Queue::Accept, run);
+        let written = self.shared.env.store.writer().write(Queue::Accept, run);
         if let Err(error) = &written {
             tracing::debug!(%error, "the status of a source could not be stored; it is retried");
         }

@@ -5,6 +5,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::base::stop::Stop;
+use crate::env::Env;
 use crate::model::duty::Duty;
 use crate::pipeline::threads::{Bell, Spawner, join};
 use crate::sources::relay::Relay;
@@ -96,7 +97,7 @@ impl Relays {
 
     /// Starts missing relays of sources that are to be read, and stops all others.
     fn update(&mut self) -> Result<()> {
-        let sources = self.shared.store.read(|tx| tables::to_read(tx, MAX_SOURCES))?;
+        let sources = self.shared.env.store.read(|tx| tables::to_read(tx, MAX_SOURCES))?;
         let is_read = |seq: &i64| sources.iter().any(|source| source.seq == *seq);
         let over: Vec<i64> = self.running.keys().filter(|seq| !is_read(seq)).copied().collect();
         for seq in over {
@@ -124,7 +125,7 @@ impl Relays {
 
     /// Once a day, deletes old records of files.
     fn forget_files(&mut self) -> Result<()> {
-        let Shared { store, clock, .. } = &self.shared;
+        let Env { store, clock, .. } = &self.shared.env;
         if clock.monotonic() < self.look_at {
             return Ok(());
         }

@@ -31,7 +31,7 @@ pub(super) fn ready(
     source: &Source,
     rows: &[ReadRow<'_>],
 ) -> Result<Vec<ReadyRow>> {
-    let received_at = shared.clock.wall();
+    let received_at = shared.env.clock.wall();
     let one = |ReadRow { id, row, unreadable }: &ReadRow<'_>| {
         let keys = keys(shared, source, *id, &row.fingerprint())?;
         let [key, _] = &keys;
@@ -41,7 +41,7 @@ pub(super) fn ready(
             (None, Ok(mut event)) => {
                 recognise(shared, &mut event, &keys)?;
                 let unusable = shared.misfit(&event)?;
-                match shared.privacy.admit(std::slice::from_mut(&mut event)) {
+                match shared.env.privacy.admit(std::slice::from_mut(&mut event)) {
                     Ok(()) => return Ok(ReadyRow { event, unusable }),
                     Err(NotAdmitted::Failed(error)) => return Err(error),
                     Err(NotAdmitted::Refused { why, .. }) => {
@@ -55,7 +55,7 @@ pub(super) fn ready(
             }
         };
         // It is quarantined without its content.
-        let (event, why) = shared.privacy.withhold(event, why)?;
+        let (event, why) = shared.env.privacy.withhold(event, why)?;
         Ok(ReadyRow { event, unusable: Some((UNUSABLE, why)) })
     };
     rows.iter().map(one).collect()
@@ -66,6 +66,6 @@ pub(super) fn ready(
 /// a new event.
 fn keys(shared: &Shared, source: &Source, id: i64, fingerprint: &str) -> Result<Keys> {
     let short = format!("0x{}", fingerprint.get(..32).unwrap_or(fingerprint));
-    let hashed = shared.privacy.hashed(&source.new.tenant, &short)?;
+    let hashed = shared.env.privacy.hashed(&source.new.tenant, &short)?;
     Ok(hashed.map(|hash| format!("{id}-{hash}")))
 }

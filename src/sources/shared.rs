@@ -7,12 +7,10 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, bounded};
 use parking_lot::Mutex;
 
-use crate::base::budget::Budget;
-use crate::base::clock::{Clock, Timestamp};
-use crate::base::faults::Faults;
-use crate::base::id::{self, Draw};
-use crate::config::Live;
+use crate::base::clock::Timestamp;
+use crate::base::id;
 use crate::databases::database::Databases;
+use crate::env::Env;
 use crate::event_types::EventTypes;
 use crate::model::escalation::{Class, NewEscalation};
 use crate::model::event::NewEvent;
@@ -21,16 +19,15 @@ use crate::pipeline::publish::admit_or_quarantine;
 use crate::pipeline::source_marks::SourceMarks;
 use crate::pipeline::suspects::Suspects;
 use crate::pipeline::upkeep::disk_watch::DiskWatch;
-use crate::privacy::Privacy;
 use crate::sources::Source;
 use crate::sources::draft::RowContext;
 use crate::sources::tables::{self, Progress, SourceFile};
 use crate::store::error::{Error, Result};
+use crate::store::escalations;
 use crate::store::outbox::{self, Inserted};
 use crate::store::outbox_relay::MISFIT;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
-use crate::store::{Store, escalations};
 
 /// The current status of a source, as its relay sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,19 +73,13 @@ impl SourceStatuses {
 /// The services that relays use.
 #[derive(Clone)]
 pub struct Shared {
-    pub store: Store,
-    pub clock: Clock,
-    pub draw: Arc<dyn Draw>,
+    pub env: Env,
     pub disk: Arc<DiskWatch>,
-    pub settings: Live,
     pub counts: Arc<Counts>,
     pub statuses: SourceStatuses,
     pub marks: SourceMarks,
-    pub privacy: Arc<Privacy>,
     pub event_types: Arc<EventTypes>,
-    pub budget: Budget,
     pub suspects: Arc<Suspects>,
-    pub faults: Faults,
     pub databases: Databases,
 }
 
@@ -114,7 +105,7 @@ impl Shared {
     /// masks what the schema asks for.
     pub(super) fn misfit(&self, event: &NewEvent) -> Result<Option<(&'static str, String)>> {
         let Some(misfit) = self.event_types.misfit(event)? else { return Ok(None) };
-        Ok(Some((MISFIT, self.privacy.sanitize(&event.tenant, &misfit.why)?)))
+        Ok(Some((MISFIT, self.env.privacy.sanitize(&event.tenant, &misfit.why)?)))
     }
 
     /// The parts of a row's event that are not in the row.
@@ -124,9 +115,9 @@ impl Shared {
         key: String,
         received_at: Timestamp,
     ) -> RowContext<'a> {
-        let most = self.settings.get().limits.payload_bytes;
+        let most = self.env.settings.get().limits.payload_bytes;
         RowContext {
-            id: id::uuid7(received_at, &*self.draw),
+            id: id::uuid7(received_at, &*self.env.draw),
             tenant: &source.new.tenant,
             source: source.new.name.as_str(),
             key,
@@ -159,7 +150,7 @@ impl Shared {
         let seq = source.seq;
         let tenant = source.new.tenant.clone();
         let subject = subject(source);
-        let clock = self.clock.clone();
+        let clock = self.env.clock.clone();
         let (tell, answer) = bounded(1);
         let store = move |tx: &WriteTx<'_>| {
             tables::advance(tx, seq, &progress, clock.wall())?;
@@ -181,7 +172,7 @@ impl Shared {
             rows.iter().map(one).collect::<Result<Vec<_>>>()
         };
         let done = move |outcome| drop(tell.send(outcome));
-        self.store.writer().submit(Queue::Accept, store, done);
+        self.env.store.writer().submit(Queue::Accept, store, done);
         Storing(answer)
     }
 
@@ -274,7 +265,7 @@ pub(super) fn escalation(
     detail: &str,
 ) -> NewEscalation {
     NewEscalation {
-        id: id::uuid7(shared.clock.wall(), &*shared.draw),
+        id: id::uuid7(shared.env.clock.wall(), &*shared.env.draw),
         tenant: source.new.tenant.clone(),
         class,
         subject: subject(source),
@@ -293,7 +284,7 @@ pub(super) fn recognise(shared: &Shared, event: &mut NewEvent, keys: &Keys) -> R
     if event.idempotency_key != *key {
         return Ok(());
     }
-    let has_other = shared.store.read(|tx| {
+    let has_other = shared.env.store.read(|tx| {
         let is_stored =
             |key: &str| outbox::is_known(tx, (&event.tenant, &event.source_system, key));
         Ok(!is_stored(key)? && is_stored(other)?)

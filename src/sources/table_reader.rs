@@ -63,7 +63,7 @@ impl TableReader {
             source.identity.as_deref().and_then(|text| serde_json::from_str(text).ok());
         if let Some(fingerprint) = &mut batch.table.at_cursor {
             // Compare in the form in which the last row's fingerprint is stored, plain or keyed.
-            let forms = shared.privacy.hashed(&source.new.tenant, fingerprint)?;
+            let forms = shared.env.privacy.hashed(&source.new.tenant, fingerprint)?;
             let before = known.as_ref().and_then(|known| known.last_row.clone());
             if let Some(same) = before.filter(|before| forms.contains(before)) {
                 *fingerprint = same;
@@ -148,7 +148,7 @@ fn read(
     for most in [small, large] {
         let bytes = usize::try_from(most).unwrap_or(usize::MAX);
         let share =
-            shared.budget.take_own(bytes.saturating_add(foreign::MAX_BYTES).saturating_mul(2));
+            shared.env.budget.take_own(bytes.saturating_add(foreign::MAX_BYTES).saturating_mul(2));
         let batch = foreign.read(cursor, limit, most)?;
         if !batch.unread || most == large {
             return Ok((batch, share));
@@ -175,7 +175,7 @@ fn identity(
     };
     let last_row = match last_row {
         Some(plain) if !plain.starts_with("hmac:") => {
-            let [to_store, _] = shared.privacy.hashed(&source.new.tenant, &plain)?;
+            let [to_store, _] = shared.env.privacy.hashed(&source.new.tenant, &plain)?;
             Some(to_store)
         }
         last_row => last_row,

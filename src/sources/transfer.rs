@@ -60,7 +60,7 @@ enum Moved {
 impl Folder<'_> {
     /// Moves an imported file to `done`.
     pub(super) fn finish(&self, file: &ReadFile) -> Outcome<()> {
-        self.shared.faults.stand(Stall::Stored);
+        self.shared.env.faults.stand(Stall::Stored);
         let done = self.make(DONE)?;
         if done.kind(&file.name) == Some(EntryKind::Directory) {
             return Err(unmoved(&file.path, DONE, &io::ErrorKind::IsADirectory.into()));
@@ -113,7 +113,7 @@ impl Folder<'_> {
             found if found != read => return Ok(Moved::Changed),
             Some(_) => {}
         }
-        self.shared.faults.stand(Stall::Unchanged);
+        self.shared.env.faults.stand(Stall::Unchanged);
         match self.directory.move_to(&file.name, to, name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Moved::Gone),
             moved => moved?,
@@ -176,7 +176,7 @@ impl Folder<'_> {
         let Self { shared, settings, .. } = self;
         let Some(kept) = settings.done_kept() else { return Ok(false) };
         // While the clock may be wrong, no age is reliable.
-        let Some(now) = shared.clock.sure_now() else { return Ok(false) };
+        let Some(now) = shared.env.clock.sure_now() else { return Ok(false) };
         let done = self.make(DONE)?;
         let path = settings.path.join(DONE);
         let failed = |error: io::Error, path: &Path| {

@@ -13,9 +13,9 @@ pub mod parcel;
 
 use std::sync::Arc;
 
-use crate::base::faults::Faults;
-use crate::config::Live;
 use crate::databases::database::Databases;
+use crate::env::Env;
+use crate::http::client::Sender;
 use crate::model::subscription::Target;
 use crate::targets::command::Command;
 use crate::targets::database::Database;
@@ -43,20 +43,25 @@ impl std::fmt::Debug for Targets {
 }
 
 impl Targets {
-    /// All ways out. The others use the file, the time and the line of the one over HTTP.
-    pub fn new(http: Http, settings: Live, databases: Databases, faults: Faults) -> Self {
-        let Http { store, clock, sender, .. } = &http;
+    /// All ways out, over this line.
+    pub fn new(env: &Env, sender: Arc<dyn Sender>, databases: Databases) -> Self {
+        let Env { store, clock, settings, keyring, faults, .. } = env;
         Self {
             database: Arc::new(Database::new(databases)),
-            folder: Arc::new(Folder::new(settings.clone(), clock.clone(), faults)),
-            kafka: Arc::new(Kafka::new(settings.clone(), clock.clone(), Arc::clone(sender))),
+            folder: Arc::new(Folder::new(settings.clone(), clock.clone(), faults.clone())),
+            kafka: Arc::new(Kafka::new(settings.clone(), clock.clone(), Arc::clone(&sender))),
             email: Arc::new(Email {
                 store: store.clone(),
                 clock: clock.clone(),
                 settings: settings.clone(),
             }),
-            command: Arc::new(Command { clock: clock.clone(), settings }),
-            http: Arc::new(http),
+            command: Arc::new(Command { clock: clock.clone(), settings: settings.clone() }),
+            http: Arc::new(Http {
+                store: store.clone(),
+                clock: clock.clone(),
+                key: Arc::clone(keyring),
+                sender,
+            }),
         }
     }
 

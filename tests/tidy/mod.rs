@@ -15,7 +15,7 @@ const MAX_FILE_LINES: usize = 800;
 
 /// The rooms from the ground up. A room may import rooms of the layers before its own, and itself. A part of a room
 /// can have a layer of its own.
-const LAYERS: [&[&str]; 25] = [
+const LAYERS: [&[&str]; 27] = [
     &["base"],
     &["sys"],
     &["model"],
@@ -28,10 +28,12 @@ const LAYERS: [&[&str]; 25] = [
     &["databases", "http", "store"],
     &["archive"],
     &["backup"],
-    &["alerts", "event_types", "privacy"],
+    &["event_types", "privacy"],
+    &["env"],
+    &["alerts"],
     &["targets"],
     &["pipeline"],
-    &["archive/parts"],
+    &["archive/work"],
     &["archive/removal"],
     &["archive/expiry"],
     &["archive/audit"],

@@ -47,7 +47,7 @@ pub(super) const RESOURCE: Resource = Resource {
 
 /// `GET /metrics`
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
-    if !api.settings.get().metrics.public {
+    if !api.env.settings.get().metrics.public {
         let token =
             api.auth.authorize(&call.request.head, Read).map_err(|denied| denied.problem)?;
         if token.tenant != DEFAULT_TENANT {
@@ -69,7 +69,8 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 /// What came in and went out.
 fn work(api: &Api, page: &mut Page) {
     let counts = &api.flow.receive.counts;
-    let (version, sqlite) = (env!("CARGO_PKG_VERSION"), crate::store::sqlite_version());
+    let version = env!("CARGO_PKG_VERSION");
+    let sqlite = crate::store::sqlite_version();
     page.each(
         "oncebox_build_info",
         [(format!("version=\"{version}\",sqlite=\"{sqlite}\""), 1_u64)],
@@ -104,36 +105,36 @@ fn work(api: &Api, page: &mut Page) {
     let probes = [counts.probes_worked.get(), counts.probes_failed.get()];
     page.all("oncebox_health_probes_total", probes);
     page.spans("oncebox_attempt_duration_seconds", &counts.attempt_span.read());
-    page.spans("oncebox_accept_commit_seconds", &api.store.writer().done().accept_span.read());
+    page.spans("oncebox_accept_commit_seconds", &api.env.store.writer().done().accept_span.read());
     page.spans("oncebox_accept_delivered_seconds", &counts.delivered_span.read());
 }
 
 /// What waits.
 fn queues(api: &Api, page: &mut Page) -> Result<(), Problem> {
-    let now = api.clock.now();
-    let (pending, due) = api.store.read(|tx| stats::depth(tx, now))?;
+    let now = api.env.clock.now();
+    let (pending, due) = api.env.store.read(|tx| stats::depth(tx, now))?;
     let Attention { oldest_due_at, dead_letters, holds, quarantined, in_doubt, .. } =
-        api.store.read(stats::attention)?;
+        api.env.store.read(stats::attention)?;
     page.one("oncebox_deliveries_pending", pending);
     page.one("oncebox_deliveries_due", due);
     page.one(
         "oncebox_oldest_due_seconds",
         oldest_due_at.map_or(Duration::ZERO, |at| now.since(at)),
     );
-    page.one("oncebox_deliveries_leased", api.store.read(stats::leased)?);
+    page.one("oncebox_deliveries_leased", api.env.store.read(stats::leased)?);
     let waiting = u64::try_from(api.flow.consume.waiting()).unwrap_or(u64::MAX);
     page.one("oncebox_consumers_waiting", waiting);
     page.one("oncebox_dead_letters", dead_letters);
     page.one("oncebox_events_quarantined", quarantined);
     page.one("oncebox_deliveries_in_doubt", in_doubt);
-    let now = api.clock.wall();
-    let backups = api.settings.get().backup_directory();
+    let now = api.env.clock.wall();
+    let backups = api.env.settings.get().backup_directory();
     let newest = files::newest_until(&backups, manifest::ENDING, now);
     page.one("oncebox_backup_age_seconds", newest.map(|at| now.since(at)));
     let archive = archive_state(api);
     page.one("oncebox_archive_months", u64::try_from(archive.months).unwrap_or(u64::MAX));
     page.one("oncebox_archive_size_bytes", archive.bytes);
-    let age = |at: Option<Timestamp>| at.map(|at| api.clock.wall().since(at));
+    let age = |at: Option<Timestamp>| at.map(|at| api.env.clock.wall().since(at));
     page.one("oncebox_archive_run_age_seconds", age(archive.ended_at));
     page.one("oncebox_archive_run_failed", archive.error.is_some());
     page.one("oncebox_events_hot", archive.hot);
@@ -141,13 +142,14 @@ fn queues(api: &Api, page: &mut Page) -> Result<(), Problem> {
     let held = HoldReason::ALL
         .map(|reason| holds.iter().find(|(of, _)| *of == reason).map_or(0, |(_, count)| *count));
     page.all("oncebox_subscriptions_held", held);
-    page.one("oncebox_subscriptions_unhealthy", api.store.read(health_probes::unhealthy)?);
+    page.one("oncebox_subscriptions_unhealthy", api.env.store.read(health_probes::unhealthy)?);
     Ok(())
 }
 
 /// Sources and escalations.
 fn sources(api: &Api, page: &mut Page) -> Result<(), Problem> {
-    let (states, open) = api.store.read(|tx| Ok((tables::counts(tx)?, escalations::open(tx)?)))?;
+    let (states, open) =
+        api.env.store.read(|tx| Ok((tables::counts(tx)?, escalations::open(tx)?)))?;
     page.all("oncebox_sources", [states.active, states.paused, states.failing]);
     let (lag, unknown) = api.flow.sources.lag();
     page.one("oncebox_source_lag", lag);
@@ -172,12 +174,12 @@ fn databases(api: &Api, page: &mut Page) {
     let restarts: u64 = states.iter().map(|state| state.restarts).sum();
     page.one("oncebox_database_process_restarts_total", restarts);
     let last = states.iter().filter_map(|state| state.last_error.as_ref()).map(|error| error.at);
-    let age = last.max().map(|at| ("", api.clock.now().since(at)));
+    let age = last.max().map(|at| ("", api.env.clock.now().since(at)));
     page.each("oncebox_database_error_age_seconds", age);
 }
 
 fn writer(api: &Api, page: &mut Page) {
-    let writer = api.store.writer();
+    let writer = api.env.store.writer();
     let waiting = |queue| u64::try_from(writer.waiting_in(queue)).unwrap_or(u64::MAX);
     page.all(
         "oncebox_writer_queue_jobs",
@@ -192,7 +194,7 @@ fn writer(api: &Api, page: &mut Page) {
     page.one("oncebox_writer_rollbacks_total", writer.done().failures.get());
     page.amounts("oncebox_writer_batch_jobs", &writer.done().batch_jobs.read());
     page.spans("oncebox_writer_commit_seconds", &writer.done().commit_span.read());
-    let (database, log) = api.store.sizes();
+    let (database, log) = api.env.store.sizes();
     page.one("oncebox_database_size_bytes", database);
     page.one("oncebox_wal_size_bytes", log);
 }
@@ -207,15 +209,15 @@ fn disk(api: &Api, page: &mut Page) {
     page.one("oncebox_disk_low_total", watch.times_low.get());
     page.one("oncebox_disk_full_total", watch.full.get());
     page.one("oncebox_refused_for_room_total", watch.refused.get());
-    let suspect = api.clock.is_suspect();
+    let suspect = api.env.clock.is_suspect();
     page.one("oncebox_clock_suspect", suspect);
-    let now = api.clock.now();
+    let now = api.env.clock.now();
     let overdue = |chore: Chore| {
         let late = chore.overdue(now).unwrap_or_default().as_secs();
         (format!("duty=\"{}\"", chore.duty), late)
     };
     // A file that cannot be read is told by other metrics.
-    let chores = api.store.read(chores::all).unwrap_or_default();
+    let chores = api.env.store.read(chores::all).unwrap_or_default();
     page.each("oncebox_duty_overdue_seconds", chores.into_iter().map(overdue));
 }
 

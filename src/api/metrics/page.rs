@@ -114,7 +114,8 @@ impl<T: Into<Self>> From<Option<T>> for Number {
 
 /// Microseconds as seconds, exactly.
 fn seconds(micros: u64) -> String {
-    let (whole, rest) = (micros / 1_000_000, micros % 1_000_000);
+    let whole = micros / 1_000_000;
+    let rest = micros % 1_000_000;
     let text = format!("{whole}.{rest:06}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }

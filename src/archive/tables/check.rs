@@ -113,7 +113,8 @@ pub fn faults(month: &ReadTx<'_>, database: &ReadTx<'_>) -> Result<Vec<String>> 
 
 /// Counts events that the database has as well, without a note that it does.
 fn twice(month: &ReadTx<'_>, database: &ReadTx<'_>, kind: ArchivedKind) -> Result<u64> {
-    let (mut count, mut after) = (0, 0);
+    let mut count = 0;
+    let mut after = 0;
     loop {
         let rows = listed(month, kind, after)?;
         let Some((last, ..)) = rows.last() else { return Ok(count) };

@@ -101,19 +101,20 @@ impl MonthFile {
         batch: &Batch,
         now: Timestamp,
     ) -> Result<(Summary, Summary)> {
-        let (mut sum, seqs) = (Sum::new(), batch.json());
+        let mut sum = Sum::new();
+        let seqs = batch.json();
         self.change(|to| {
             // A move that was cut short may have left them.
             delete(to, batch)?;
             for part in &of(batch.kind).needed {
                 each_row(from, part, &seqs, |row, columns| {
-                    put(to, ("INSERT OR REPLACE", part.table), row, columns, ["?"; 2])
+                    put(to, "INSERT OR REPLACE", part.table, row, columns, ["?"; 2])
                 })?;
             }
             for part in moved(batch.kind) {
                 each_row(from, part, &seqs, |row, columns| {
                     sum.add(part.table, row, columns.len())?;
-                    put(to, ("INSERT", part.table), row, columns, ["?"; 2])
+                    put(to, "INSERT", part.table, row, columns, ["?"; 2])
                 })?;
             }
             to.execute(NOTE_SINCE, (SINCE, now)).map(drop)
@@ -132,7 +133,7 @@ impl MonthFile {
     ) -> Result<(Summary, Summary)> {
         self.change(|to| {
             each_row(from, &AUDIT_EVENTS, seqs, |row, columns| {
-                put(to, ("INSERT OR IGNORE", AUDIT_EVENTS.table), row, columns, ["?"; 2])
+                put(to, "INSERT OR IGNORE", AUDIT_EVENTS.table, row, columns, ["?"; 2])
             })?;
             audit_events::note_ends(to, start, last)?;
             to.execute(NOTE_SINCE, (SINCE, now)).map(drop)

@@ -137,7 +137,7 @@ pub fn bring_back(tx: &WriteTx<'_>, from: &ReadTx<'_>, batch: &Batch) -> Result<
     };
     for part in moved(batch.kind).collect::<Vec<_>>().into_iter().rev() {
         each_row(from, part, &batch.json(), |row, columns| {
-            put(tx, ("INSERT", part.table), row, columns, [OWN_AS_OURS, parent])
+            put(tx, "INSERT", part.table, row, columns, [OWN_AS_OURS, parent])
         })?;
     }
     let identities: Vec<Identified> =

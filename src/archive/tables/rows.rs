@@ -77,10 +77,11 @@ pub(super) fn each_row(
     Ok(())
 }
 
-/// Writes a row; the marks are those for the columns `own` and `parent_seq`.
+/// Writes a row into a table. `insert` says what happens to a row that is there; the marks are those for the columns `own` and `parent_seq`.
 pub(super) fn put(
     to: &WriteTx<'_>,
-    (insert, table): (&str, &str),
+    insert: &str,
+    table: &str,
     row: &Row<'_>,
     columns: &[String],
     [own, parent]: [&str; 2],
@@ -91,7 +92,8 @@ pub(super) fn put(
         _ => "?",
     };
     let marks: Vec<&str> = columns.iter().map(mark).collect();
-    let (names, marks) = (columns.join(", "), marks.join(", "));
+    let names = columns.join(", ");
+    let marks = marks.join(", ");
     let sql = format!("{insert} INTO {table} ({names}) VALUES ({marks})");
     let values: rusqlite::Result<Vec<_>> =
         (0..columns.len()).map(|n| row.get_ref(n).map(ToSqlOutput::Borrowed)).collect();
@@ -99,7 +101,8 @@ pub(super) fn put(
 }
 
 pub(super) fn delete(tx: &WriteTx<'_>, batch: &Batch) -> Result<()> {
-    let (Statements { parts, bodies_of, .. }, seqs) = (of(batch.kind), batch.json());
+    let Statements { parts, bodies_of, .. } = of(batch.kind);
+    let seqs = batch.json();
     let bodies: String = tx.value(bodies_of, [&seqs])?;
     for Part { table, condition } in parts {
         tx.execute(&format!("DELETE FROM {table} WHERE {condition}"), [&seqs])?;

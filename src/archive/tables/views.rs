@@ -109,7 +109,8 @@ pub fn views(database: &Path, months: &Months<'_>) -> Result<String> {
 
 /// The views that a file has.
 fn known(path: &Path) -> Result<Vec<(&'static str, &'static str)>> {
-    let (reader, mut known) = (read_only(path)?, Vec::new());
+    let reader = read_only(path)?;
+    let mut known = Vec::new();
     for view in VIEWS {
         known.extend(reader.tx().exists(HAS_VIEW, view)?.then_some(view));
     }

@@ -67,8 +67,10 @@ pub fn next(
     let mut rows = statement.query((walk.after, by, walk.below, LOOKED_AT, by_of))?;
     let mut is_end = true;
     while let Some(row) = rows.next()? {
-        let (seq, month, bytes, is_old): (i64, String, i64, bool) =
-            (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
+        let seq: i64 = row.get(0)?;
+        let month: String = row.get(1)?;
+        let bytes: i64 = row.get(2)?;
+        let is_old: bool = row.get(3)?;
         is_end = false;
         if is_old {
             let bytes = u64::try_from(bytes).unwrap_or(0);
@@ -109,7 +111,8 @@ impl Count {
 
 /// Counts the events that finished by then.
 pub fn count(tx: &ReadTx<'_>, kind: ArchivedKind, before: &Before) -> Result<Count> {
-    let (mut walk, mut all) = (walk(tx, kind, before)?, Count::default());
+    let mut walk = walk(tx, kind, before)?;
+    let mut all = Count::default();
     while let Some(batch) = next(tx, kind, &mut walk, before)? {
         let events = u64::try_from(batch.seqs.len()).unwrap_or(0);
         all = all.and(Count { events, bytes: batch.bytes });

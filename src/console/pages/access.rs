@@ -96,7 +96,7 @@ fn sessions(view: &View<'_>, path: &str, title: &str) -> Result<Content, PageErr
 
 pub(super) fn tokens(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
-    let now = view.inner().api.clock.wall().to_string();
+    let now = view.inner().api.env.clock.wall().to_string();
     let is_revoked = |row: &Value| row.maybe("revoked_at").is_some();
     let cells = "name; role; state; made = time created_at; valid_until = time expires_at; \
                  last_used = time last_used_at; act";

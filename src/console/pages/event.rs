@@ -77,7 +77,7 @@ pub(super) fn support(view: &View<'_>) -> Result<Content, PageError> {
     let id = view.param(0);
     let event = view.read(&format!("/v1/events/{}", segment(id)), &[])?;
     let stats = view.read("/v1/stats", &[])?;
-    let now = view.inner().api.clock.wall();
+    let now = view.inner().api.env.clock.wall();
     let mut lines = vec![format!("oncebox {} at {now}", stats.text("version"))];
     let line = |what: &str, of: &Value, fields: &str| {
         let each = fields.split(' ').filter_map(|path| {
@@ -348,7 +348,7 @@ fn waits(view: &View<'_>, delivery: &Value, attempts: &[Value], waiting: &Value)
         "person" => word(delivery.text("state")),
         other => word(other),
     };
-    let ms = view.inner().api.clock.wall().ms().saturating_sub(since);
+    let ms = view.inner().api.env.clock.wall().ms().saturating_sub(since);
     let is_held = !matches!(waiting.text("reason"), "time" | "turn" | "attempt");
     all.push(Wait { ms, why, is_held });
     all
@@ -417,7 +417,7 @@ fn proof(view: &View<'_>) -> Markup {
         return html! {};
     }
     let found = view.read_or_null("/v1/audit-events", &[("limit", "1")]);
-    let now = view.inner().api.clock.wall().to_string();
+    let now = view.inner().api.env.clock.wall().to_string();
     html! {
         @for newest in found.items("items") {
             p.small { (t.audit_position) " " (newest.int("seq")) ", " (time(&now)) " · SHA-256 " code { (newest.text("hash")) } }

@@ -112,7 +112,7 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
     let is_paused = reasons.contains(&Some(HoldReason::Paused));
     let can_test = found.text("target") != "pull" && found.text("owner_id") != OWN_SOURCE;
     let given = [("id", name)];
-    let a_day_ago = view.inner().api.clock.wall().minus(Duration::from_hours(24)).to_string();
+    let a_day_ago = view.inner().api.env.clock.wall().minus(Duration::from_hours(24)).to_string();
     let listed = |path: &str| with_query(path, [("subscription", name)]);
     let known = Cells(
         "goes_to = if url; owner = if owner_id; method; source; event_types; ordering; format = word format; last_success = time last_success_at; \

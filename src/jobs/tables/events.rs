@@ -135,10 +135,11 @@ pub(super) fn next(tx: &ReadTx<'_>, job: &NewJob, cursor: &Cursor, limit: u32) -
         return Ok(Batch { is_last: true, ..batch });
     }
     let rows = limit.max(MAX_BATCH);
-    let (own, own_end) = search.events((cursor.after, cursor.end), rows)?;
-    let webhook_place = (cursor.webhook_after, cursor.webhook_end);
-    let (webhook, webhook_end) = search.webhook_events(webhook_place, rows)?;
-    let (mut own, mut webhook) = (own.into_iter().peekable(), webhook.into_iter().peekable());
+    let (own, own_end) = search.events(cursor.after, cursor.end, rows)?;
+    let (webhook, webhook_end) =
+        search.webhook_events(cursor.webhook_after, cursor.webhook_end, rows)?;
+    let mut own = own.into_iter().peekable();
+    let mut webhook = webhook.into_iter().peekable();
     while u32::try_from(batch.items.len()).is_ok_and(|have| have < limit) {
         let is_own = match (own.peek(), webhook.peek()) {
             (None, _) if own_end < cursor.end => {
@@ -186,20 +187,37 @@ pub(super) fn finished(
     let is_webhook_event = job.kind == JobKind::ExpungeWebhookEvents;
     let mut cursor = cursor.clone();
     let (found, is_last) = if is_webhook_event {
-        let place = (cursor.webhook_after, cursor.webhook_end);
-        let (found, to) =
-            search.next((AFTER_WEBHOOK, FINISHED_WEBHOOK), place, limit, params![provider])?;
+        let after = cursor.webhook_after;
+        let end = cursor.webhook_end;
+        let more = params![provider];
+        let (found, to) = search.next(&FINISHED_WEBHOOK_EVENTS, after, end, limit, more)?;
         cursor.webhook_after = to;
         (found, to >= cursor.webhook_end)
     } else {
-        let (place, more) = ((cursor.after, cursor.end), params![aggregate_type, aggregate_id]);
-        let (found, to) = search.next((AFTER, FINISHED), place, limit, more)?;
+        let more = params![aggregate_type, aggregate_id];
+        let (found, to) = search.next(&FINISHED_EVENTS, cursor.after, cursor.end, limit, more)?;
         cursor.after = to;
         (found, to >= cursor.end)
     };
     let item = |(seq, _)| Item { seq, is_webhook_event, actions: Vec::new() };
     Ok(Batch { items: found.into_iter().map(item).collect(), cursor, is_last })
 }
+
+/// The statements of a search in one table.
+struct SearchStatements {
+    /// Finds the first event after a place.
+    first_after: &'static str,
+    /// Reads the events that the job's filter selects.
+    matching: &'static str,
+}
+
+const EVENTS: SearchStatements = SearchStatements { first_after: AFTER, matching: NEXT };
+const WEBHOOK_EVENTS: SearchStatements =
+    SearchStatements { first_after: AFTER_WEBHOOK, matching: NEXT_WEBHOOK };
+const FINISHED_EVENTS: SearchStatements =
+    SearchStatements { first_after: AFTER, matching: FINISHED };
+const FINISHED_WEBHOOK_EVENTS: SearchStatements =
+    SearchStatements { first_after: AFTER_WEBHOOK, matching: FINISHED_WEBHOOK };
 
 /// The search for events of a job.
 struct Search<'a> {
@@ -222,24 +240,24 @@ impl Search<'_> {
         self.live.iter().find(is_named)
     }
 
-    fn events(&self, place: (i64, i64), limit: u32) -> Result<Events> {
+    fn events(&self, after: i64, end: i64, limit: u32) -> Result<Events> {
         let JobFilter { aggregate_type, aggregate_id, .. } = &self.job.filter;
-        self.next((AFTER, NEXT), place, limit, params![aggregate_type, aggregate_id])
+        self.next(&EVENTS, after, end, limit, params![aggregate_type, aggregate_id])
     }
 
-    fn webhook_events(&self, place: (i64, i64), limit: u32) -> Result<Events> {
-        self.next((AFTER_WEBHOOK, NEXT_WEBHOOK), place, limit, params![self.job.filter.provider])
+    fn webhook_events(&self, after: i64, end: i64, limit: u32) -> Result<Events> {
+        self.next(&WEBHOOK_EVENTS, after, end, limit, params![self.job.filter.provider])
     }
 
     fn next(
         &self,
-        (after_sql, sql): (&str, &str),
-        (after, end): (i64, i64),
+        statements: &SearchStatements,
+        after: i64,
+        end: i64,
         limit: u32,
         more: &[&dyn ToSql],
     ) -> Result<Events> {
-        let place = (after, end);
-        let Some(next) = self.tx.find::<i64>(after_sql, place)? else {
+        let Some(next) = self.tx.find::<i64>(statements.first_after, (after, end))? else {
             return Ok((Vec::new(), end.max(after)));
         };
         let last = next.saturating_add(i64::from(MAX_LOOKED_AT)).min(end);
@@ -247,7 +265,7 @@ impl Search<'_> {
         let mut params: Vec<&dyn ToSql> =
             vec![&self.job.tenant, &after, &last, &limit, event_type, since, until];
         params.extend_from_slice(more);
-        let found: Vec<(i64, Timestamp)> = self.tx.rows(sql, &*params, tuple)?;
+        let found: Vec<(i64, Timestamp)> = self.tx.rows(statements.matching, &*params, tuple)?;
         let is_full = u32::try_from(found.len()).is_ok_and(|have| have >= limit);
         let last = found.last().filter(|_| is_full).map_or(last, |(seq, _)| *seq);
         Ok((found, last.max(after)))
@@ -334,12 +352,14 @@ fn with_stored<T>(
 ) -> Result<Option<T>> {
     let done = match origin {
         Origin::Outbox(seq) => outbox_lists::by_seq(tx, seq)?.map(|Event { new, .. }| {
-            let (routed, not_before) = (outbox_routing::routed(&new), new.not_before);
+            let routed = outbox_routing::routed(&new);
+            let not_before = new.not_before;
             let order_at = new.occurred_at.unwrap_or(new.received_at);
             run(StoredEvent { routed, content_type: &new.content_type, order_at, not_before })
         }),
         Origin::WebhookEvent(seq) => webhook_events::by_seq(tx, seq)?.map(|found| {
-            let (routed, order_at) = (webhook_events::routed(&found.new), found.new.received_at);
+            let routed = webhook_events::routed(&found.new);
+            let order_at = found.new.received_at;
             let content_type = &found.new.content_type;
             run(StoredEvent { routed, content_type, order_at, not_before: None })
         }),

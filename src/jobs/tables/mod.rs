@@ -128,12 +128,13 @@ pub fn running(tx: &ReadTx<'_>, limit: u32) -> Result<Vec<Job>> {
     Ok(running)
 }
 
-/// The replay that runs and will come to dead letters of a lane that are before this place: its id.
+/// The id of a running replay that will come to dead letters of this lane before the given place in it.
 pub fn replays_before(
     tx: &ReadTx<'_>,
     tenant: &str,
     lane: i64,
-    (order_at, seq): (Timestamp, DeliverySeq),
+    order_at: Timestamp,
+    seq: DeliverySeq,
 ) -> Result<Option<String>> {
     for Job { new, .. } in running(tx, MAX_RUNNING)? {
         let is_replay = new.kind == JobKind::ReplayDeadLetters && new.tenant == tenant;
@@ -160,9 +161,12 @@ pub fn became(tx: &ReadTx<'_>, seq: i64) -> Result<Option<Became>> {
         return Ok(None);
     }
     tx.first(BECAME, [seq], |row| {
-        let (Count(sent), Count(failed_again), Count(retrying)) =
-            (row.get(0)?, row.get(1)?, row.get(2)?);
-        let (Count(waiting), Count(ended), Count(gone)) = (row.get(3)?, row.get(4)?, row.get(5)?);
+        let Count(sent) = row.get(0)?;
+        let Count(failed_again) = row.get(1)?;
+        let Count(retrying) = row.get(2)?;
+        let Count(waiting) = row.get(3)?;
+        let Count(ended) = row.get(4)?;
+        let Count(gone) = row.get(5)?;
         Ok(Became { sent, failed_again, retrying, waiting, ended, gone })
     })
 }
@@ -201,7 +205,8 @@ pub fn matched(
     sample: usize,
     is_over: impl Fn() -> bool,
 ) -> Result<(Matched, Batch)> {
-    let (mut count, mut first) = (0_u64, Batch::default());
+    let mut count = 0_u64;
+    let mut first = Batch::default();
     let mut cursor = job.cursor.clone();
     loop {
         let batch = if job.kind.is_of_dead_letters() {
@@ -286,7 +291,8 @@ pub fn carry_out(
     if !job.kind.is_of_dead_letters() {
         actions.sort_by_key(|(place, ..)| *place);
     }
-    let (mut progress, mut reached) = (Progress::default(), Vec::new());
+    let mut progress = Progress::default();
+    let mut reached = Vec::new();
     let mut is_done = vec![false; batch.items.len()];
     for (_, n, action) in actions {
         match tx.in_savepoint(|| carry_out_one(tx, job, action, now))? {

@@ -67,7 +67,7 @@ impl Expiry {
 
     /// Starts a round, if one is due.
     pub(super) fn start_round(&mut self, consume: &Consume) {
-        let now = consume.clock.now();
+        let now = consume.env.clock.now();
         if now < std::mem::replace(&mut self.latest, now) {
             self.are_ends_suspect = true;
             self.note(Timestamp::from_ms(i64::MIN));
@@ -76,9 +76,11 @@ impl Expiry {
             return;
         }
         self.next = None;
-        let (after, until) = ((Timestamp::from_ms(i64::MIN), DeliverySeq(i64::MIN)), now);
+        let after = (Timestamp::from_ms(i64::MIN), DeliverySeq(i64::MIN));
+        let until = now;
         let is_correction = std::mem::take(&mut self.are_ends_suspect);
-        let (has_stuck, has_failed) = (false, false);
+        let has_stuck = false;
+        let has_failed = false;
         let mut round =
             Round { after, until, is_correction, with_writer: 0, has_stuck, has_failed };
         if !is_correction {
@@ -86,14 +88,16 @@ impl Expiry {
         }
         round.with_writer = 1;
         self.round = Some(round);
-        let (clock, inbox) = (consume.clock.clone(), consume.inbox.clone());
-        consume.store.writer().submit(
+        let clock = consume.env.clock.clone();
+        let inbox = consume.inbox.clone();
+        consume.env.store.writer().submit(
             Queue::Upkeep,
             // One batch in a turn: what accepts events waits for this transaction.
             move |tx: &WriteTx<'_>| leases::clamp(tx, clock.now(), MAX_ROWS),
             move |corrected| {
                 let has_more = corrected.as_ref().is_ok_and(|count| *count > 0);
-                let (found, outcome) = (Vec::new(), corrected.map(drop));
+                let found = Vec::new();
+                let outcome = corrected.map(drop);
                 let ended = Expired { found, has_more, outcome };
                 inbox.leave(|messages| messages.expired.push(ended));
             },
@@ -139,7 +143,7 @@ impl Expiry {
     fn submit_next(&mut self, consume: &Consume, mut round: Round) {
         loop {
             let Round { after, until, .. } = round;
-            let found = consume.store.read(|tx| leases::between(tx, after, until, MAX_ROWS));
+            let found = consume.env.store.read(|tx| leases::between(tx, after, until, MAX_ROWS));
             let found = found.unwrap_or_else(|error| {
                 tracing::error!(%error, "leases could not be read; this is tried again");
                 round.has_failed = true;
@@ -157,7 +161,7 @@ impl Expiry {
 
     /// Ends a round and sets the time of the next.
     fn end_round(&mut self, consume: &Consume, round: &Round) {
-        let now = consume.clock.now();
+        let now = consume.env.clock.now();
         if round.has_failed {
             self.are_ends_suspect |= round.is_correction;
             return self.note(now.plus(AGAIN));
@@ -168,7 +172,7 @@ impl Expiry {
         if round.is_correction {
             return self.note(Timestamp::from_ms(i64::MIN));
         }
-        match consume.store.read(|tx| leases::next_expiry(tx, round.until)) {
+        match consume.env.store.read(|tx| leases::next_expiry(tx, round.until)) {
             Ok(None) => {}
             Ok(Some(at)) => self.note(at),
             Err(error) => {
@@ -193,9 +197,11 @@ impl Expiry {
             return;
         }
         round.with_writer = round.with_writer.saturating_add(1);
-        let (ending, draw) = (found.clone(), Arc::clone(&consume.draw));
-        let (counts, inbox) = (Arc::clone(&consume.counts), consume.inbox.clone());
-        consume.store.writer().submit(
+        let ending = found.clone();
+        let draw = Arc::clone(&consume.env.draw);
+        let counts = Arc::clone(&consume.counts);
+        let inbox = consume.inbox.clone();
+        consume.env.store.writer().submit(
             // This queue refuses jobs while another program locks the file; then the round is tried again.
             Queue::Upkeep,
             move |tx: &WriteTx<'_>| {
@@ -216,7 +222,7 @@ impl Expiry {
     }
 
     fn consumer(&mut self, consume: &Consume, seq: SubscriptionSeq) -> Option<Consumer> {
-        match consume.store.read(|tx| subscriptions::by_seq(tx, seq)) {
+        match consume.env.store.read(|tx| subscriptions::by_seq(tx, seq)) {
             Ok(found) => {
                 self.unreadable.remove(&seq);
                 found.map(|subscription| consume.consumer(&subscription))

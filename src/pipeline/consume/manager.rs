@@ -67,13 +67,13 @@ impl LeaseManager {
     }
 
     fn is_done(&self) -> bool {
-        let now = self.consume.clock.monotonic();
+        let now = self.consume.env.clock.monotonic();
         let over = |since: Duration| now.saturating_sub(since) >= END_GRACE;
         self.ending_since.is_some_and(|since| self.with_writer == 0 || over(since))
     }
 
     fn sleep(&self) -> Duration {
-        let clock = &self.consume.clock;
+        let clock = &self.consume.env.clock;
         if self.parked.is_empty() && self.expiry.next().is_none() {
             return MAX_IDLE;
         }
@@ -96,7 +96,7 @@ impl LeaseManager {
             to_check.insert(waiter.request.subscription);
             self.parked.park(waiter);
         }
-        to_check.extend(self.parked.became_due(self.consume.clock.now()));
+        to_check.extend(self.parked.became_due(self.consume.env.clock.now()));
         let changed = messages.subscriptions_changed;
         let is_changed = |of: &SubscriptionSeq| changed.all || changed.these.contains(of);
         to_check.extend(self.parked.subscriptions().into_iter().filter(is_changed));
@@ -116,7 +116,7 @@ impl LeaseManager {
         }
         self.answer_ended();
         if messages.end {
-            let now = self.consume.clock.monotonic();
+            let now = self.consume.env.clock.monotonic();
             self.ending_since.get_or_insert(now);
         }
     }
@@ -131,8 +131,8 @@ impl LeaseManager {
         queue.next_due = None;
         let wanted =
             queue.waiters.iter().map(|waiter| waiter.request.most).fold(0, u32::saturating_add);
-        let now = self.consume.clock.now();
-        let looked = self.consume.store.read(|tx| {
+        let now = self.consume.env.clock.now();
+        let looked = self.consume.env.store.read(|tx| {
             let (due, _) = deliveries::due(tx, subscription, now, wanted.min(MAX_DUE), &[], None)?;
             let due = due.len();
             let next = deliveries::next_due(tx, subscription, now)?;
@@ -174,7 +174,7 @@ impl LeaseManager {
     fn refuse(&mut self, subscription: SubscriptionSeq, reason: &str) {
         let Some(queue) = self.parked.queues.get_mut(&subscription) else { return };
         let waiters = std::mem::take(&mut queue.waiters);
-        let exists = self.consume.store.read(|tx| subscriptions::by_seq(tx, subscription));
+        let exists = self.consume.env.store.read(|tx| subscriptions::by_seq(tx, subscription));
         for waiter in waiters {
             let answer = match &exists {
                 Ok(None) => Answer::Gone,
@@ -186,7 +186,7 @@ impl LeaseManager {
 
     /// Has the writer lease what is due.
     fn take(&mut self, waiter: Waiter, span: Duration) {
-        let Consume { store, clock, draw, inbox, .. } = &self.consume;
+        let Env { store, clock, draw, .. } = &self.consume.env;
         let take = Take {
             subscription: waiter.request.subscription,
             most: waiter.request.most,
@@ -195,7 +195,9 @@ impl LeaseManager {
             until: clock.now().plus(span),
             now: clock.now(),
         };
-        let (lease, until, inbox) = (take.lease.clone(), take.until, inbox.clone());
+        let lease = take.lease.clone();
+        let until = take.until;
+        let inbox = self.consume.inbox.clone();
         self.with_writer = self.with_writer.saturating_add(1);
         store.writer().submit(
             Queue::Accept,
@@ -232,7 +234,8 @@ impl LeaseManager {
         let destination = match self.consume.destinations.of(subscription) {
             Ok(destination) => destination,
             Err(reason) => {
-                let found = self.consume.store.read(|tx| subscriptions::by_seq(tx, subscription));
+                let found =
+                    self.consume.env.store.read(|tx| subscriptions::by_seq(tx, subscription));
                 if let Ok(Some(found)) = found {
                     let reports = leased.iter().map(|leased| hand_back(leased, lease, &reason));
                     self.put_back(&found, reports.collect());
@@ -240,9 +243,10 @@ impl LeaseManager {
                 return Answer::Unusable(reason);
             }
         };
-        let (mut items, mut unopened) = (Vec::with_capacity(leased.len()), Vec::new());
+        let mut items = Vec::with_capacity(leased.len());
+        let mut unopened = Vec::new();
         for leased in leased {
-            match self.item(&destination, (lease, until), *leased) {
+            match self.item(&destination, lease, until, *leased) {
                 Ok(Handover::Item(item)) => items.push(*item),
                 Ok(Handover::Cancelled) => {}
                 Ok(Handover::Unopenable) => unopened.push(give_up(leased, lease)),
@@ -262,16 +266,17 @@ impl LeaseManager {
     fn item(
         &self,
         destination: &Destination,
-        (lease, until): (&str, Timestamp),
+        lease: &str,
+        until: Timestamp,
         Leased { delivery, attempt }: Leased,
     ) -> Result<Handover> {
-        let outgoing = self.consume.store.read(|tx| deliveries::outgoing(tx, delivery))?;
+        let outgoing = self.consume.env.store.read(|tx| deliveries::outgoing(tx, delivery))?;
         let Some(mut outgoing) = outgoing else { return Ok(Handover::Cancelled) };
         // Reports about the event are cleaned when they come in.
-        if !self.consume.privacy.open_sealed(&mut outgoing)?.is_whole {
+        if !self.consume.env.privacy.open_sealed(&mut outgoing)?.is_whole {
             return Ok(Handover::Unopenable);
         }
-        let at = self.consume.clock.wall();
+        let at = self.consume.env.clock.wall();
         let headers = destination.headers(&outgoing, at, &consuming::span(lease, delivery));
         let item = Item { headers, outgoing, lease: lease.to_owned(), until, attempt };
         Ok(Handover::Item(Box::new(item)))
@@ -294,7 +299,7 @@ impl LeaseManager {
 
     /// Answers requests that have waited long enough, and those whose clients have left.
     fn answer_ended(&mut self) {
-        let now = self.consume.clock.monotonic();
+        let now = self.consume.env.clock.monotonic();
         let is_check_due = now.saturating_sub(self.checked_at) >= CHECK_EVERY;
         if is_check_due {
             self.checked_at = now;

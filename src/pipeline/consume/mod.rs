@@ -22,7 +22,7 @@ use crate::pipeline::counts::Counts;
 use crate::pipeline::destinations::{Destinations, effective};
 use crate::pipeline::prelude::*;
 use crate::pipeline::threads::Inbox;
-use crate::privacy::{Opened, Privacy};
+use crate::privacy::Opened;
 use crate::store::consuming::{self, Consumer, Leased, ReportResult, Settled};
 use crate::store::deliveries;
 use crate::store::leases::Lease;
@@ -158,13 +158,9 @@ struct Expired {
 /// Handles consumers' requests. Cheap to clone.
 #[derive(Clone)]
 pub struct Consume {
-    store: Store,
-    clock: Clock,
-    draw: Arc<dyn Draw>,
+    env: Env,
     destinations: Arc<Destinations>,
-    settings: Live,
     counts: Arc<Counts>,
-    privacy: Arc<Privacy>,
     inbox: Inbox<LeaseMsg>,
     /// Requests that are not answered yet.
     waiting: Arc<Mutex<Fair>>,
@@ -194,15 +190,10 @@ pub(super) fn clean_reason(
 
 impl Consume {
     /// No request waits yet.
-    pub(super) fn new(
-        (store, clock, draw): (Store, Clock, Arc<dyn Draw>),
-        destinations: Arc<Destinations>,
-        settings: Live,
-        (counts, privacy): (Arc<Counts>, Arc<Privacy>),
-    ) -> Self {
+    pub(super) fn new(env: Env, destinations: Arc<Destinations>, counts: Arc<Counts>) -> Self {
         let waiting = Mutex::new(Fair::new(MAX_WAITING, WAITING_TIMES));
-        let (inbox, waiting) = (Inbox::default(), Arc::new(waiting));
-        Self { store, clock, draw, destinations, settings, counts, privacy, inbox, waiting }
+        let inbox = Inbox::default();
+        Self { env, destinations, counts, inbox, waiting: Arc::new(waiting) }
     }
 
     /// Leases what is due, or lets the request wait until something is.
@@ -213,7 +204,7 @@ impl Consume {
             return request.answer(Answer::Saturated);
         }
         // The wait begins now, not when the manager takes the request.
-        let until = self.clock.monotonic().saturating_add(request.wait);
+        let until = self.env.clock.monotonic().saturating_add(request.wait);
         self.inbox.leave(|messages| messages.requests.push(Waiter { request, until }));
     }
 
@@ -231,9 +222,9 @@ impl Consume {
 
     /// Opens the event of a delivery; `None` if this subscription has no such delivery open.
     fn opened(&self, subscription: &Subscription, delivery: DeliverySeq) -> Result<Option<Opened>> {
-        let outgoing = self.store.read(|tx| deliveries::outgoing(tx, delivery))?;
+        let outgoing = self.env.store.read(|tx| deliveries::outgoing(tx, delivery))?;
         let own = outgoing.filter(|outgoing| outgoing.subscription == subscription.seq);
-        own.map(|mut outgoing| self.privacy.open_sealed(&mut outgoing)).transpose()
+        own.map(|mut outgoing| self.env.privacy.open_sealed(&mut outgoing)).transpose()
     }
 
     /// Stores a consumer's reports; `done` is called after COMMIT, with a result for each report.
@@ -260,8 +251,9 @@ impl Consume {
         done: impl FnOnce(Result<Vec<ReportResult>>) + Send + 'static,
     ) {
         let consumer = self.consumer(subscription);
-        let (draw, counts) = (Arc::clone(&self.draw), Arc::clone(&self.counts));
-        self.store.writer().submit(
+        let draw = Arc::clone(&self.env.draw);
+        let counts = Arc::clone(&self.counts);
+        self.env.store.writer().submit(
             queue,
             move |tx| {
                 let each = reports.iter().map(|Report { delivery, lease, outcome }| {
@@ -290,9 +282,10 @@ impl Consume {
         span: Duration,
         done: impl FnOnce(Result<Vec<ReportResult>>) + Send + 'static,
     ) {
-        let (now, inbox) = (self.clock.now(), self.inbox.clone());
+        let now = self.env.clock.now();
+        let inbox = self.inbox.clone();
         let until = now.plus(span);
-        self.store.writer().submit(
+        self.env.store.writer().submit(
             Queue::Accept,
             move |tx: &WriteTx<'_>| {
                 leases
@@ -349,14 +342,14 @@ impl Consume {
             url: format!("pull:{}", subscription.new.name),
             rules: RetryRules { park_after, ..self.rules(subscription) },
             latest_only: subscription.new.order.latest_only,
-            now: self.clock.now(),
-            wall: self.clock.wall(),
+            now: self.env.clock.now(),
+            wall: self.env.clock.wall(),
         }
     }
 
     /// A subscription's rules; those of the settings if its own can no longer be read.
     fn rules(&self, subscription: &Subscription) -> RetryRules {
-        let defaults = &self.settings.get().delivery;
+        let defaults = &self.env.settings.get().delivery;
         let default = || RetryRules { schedule: defaults.schedule(), ..RetryRules::default() };
         effective(&subscription.new, defaults).map_or_else(|_unreadable| default(), |own| own.rules)
     }

@@ -11,7 +11,7 @@ use std::thread::{self, Thread};
 
 use parking_lot::MutexGuard;
 
-use crate::base::faults::{Faults, Stall, Step};
+use crate::base::faults::{Stall, Step};
 use crate::model::hold::{HoldReason, gate};
 use crate::model::rate::Rate;
 use crate::model::subscription::{NewSubscription, Subscription, Target};
@@ -81,13 +81,12 @@ struct KnownSubscription {
 /// The dispatcher and what it needs.
 #[derive(Debug)]
 pub struct Dispatcher {
-    clock: Clock,
+    env: Env,
     mailbox: Mailbox,
     pulse: Heartbeat,
     reader: OwnReader,
     deliverers: HandOut,
     machine: Machine,
-    settings: Live,
     /// The subscriptions as the machine knows them.
     known: BTreeMap<SubscriptionSeq, KnownSubscription>,
     /// Subscriptions with more due deliveries of taken funnels than one look passes by.
@@ -98,33 +97,29 @@ pub struct Dispatcher {
     stopping_since: Option<Duration>,
     /// Since when a stopping dispatcher has had no request under way.
     idle_since: Option<Duration>,
-    faults: Faults,
 }
 
 impl Dispatcher {
     /// A dispatcher that has read nothing yet.
     pub fn new(
-        clock: Clock,
-        (mailbox, pulse): (Mailbox, Heartbeat),
+        env: Env,
+        mailbox: Mailbox,
+        pulse: Heartbeat,
         reader: OwnReader,
         deliverers: HandOut,
-        settings: Live,
-        faults: Faults,
     ) -> Self {
         Self {
-            clock,
+            env,
             mailbox,
             pulse,
             reader,
             machine: Machine::new(deliverers.deliverers),
             deliverers,
-            settings,
             known: BTreeMap::new(),
             crowded: BTreeMap::new(),
             is_offline: false,
             stopping_since: None,
             idle_since: None,
-            faults,
         }
     }
 
@@ -143,7 +138,7 @@ impl Dispatcher {
             if drained || (messages.stop && self.gives_up()) {
                 return Ended { drained, busy: self.machine.is_busy() };
             }
-            self.faults.stand(Stall::Dispatcher);
+            self.env.faults.stand(Stall::Dispatcher);
             self.pulse.tick();
             messages.append(self.mailbox.take(self.sleep(), self.machine.wants_ends()));
         }
@@ -172,7 +167,7 @@ impl Dispatcher {
 
     /// Feeds inputs to the machine and executes its commands; returns whether it is drained.
     fn feed(&mut self, mut inputs: Vec<Input>) -> bool {
-        let now = self.clock.now();
+        let now = self.env.clock.now();
         let mut drained = false;
         while !inputs.is_empty() {
             let machine = &mut self.machine;
@@ -195,7 +190,7 @@ impl Dispatcher {
     fn fetched(&mut self, subscription: SubscriptionSeq, limit: u32, taken: &[i64]) -> Input {
         self.fetch(subscription, limit, taken).unwrap_or_else(|error| {
             tracing::error!(%error, "the dispatcher could not read what is due; it tries again");
-            let next_due = Some(self.clock.now().plus(READ_AGAIN));
+            let next_due = Some(self.env.clock.now().plus(READ_AGAIN));
             Input::Fetched { subscription, rows: Vec::new(), more: false, next_due }
         })
     }
@@ -203,16 +198,18 @@ impl Dispatcher {
     /// Reads due deliveries from the first one on. Where that look ended before it found enough, another one goes on where
     /// the last has ended, so that what is behind many deliveries of a taken funnel is reached in slices.
     fn fetch(&mut self, subscription: SubscriptionSeq, limit: u32, taken: &[i64]) -> Result<Input> {
-        if self.faults.hit(Step::ReadDue) {
+        if self.env.faults.hit(Step::ReadDue) {
             return Err(Error::Busy);
         }
-        let (now, tx) = (self.clock.now(), self.reader.tx());
+        let now = self.env.clock.now();
+        let tx = self.reader.tx();
         let due = |limit, after| deliveries::due(&tx, subscription, now, limit, taken, after);
         let (mut rows, end) = due(limit, None)?;
         let wanted = limit.saturating_sub(u32::try_from(rows.len()).unwrap_or(limit));
-        let (mut more, mut again) = (wanted == 0, None);
+        let mut more = wanted == 0;
+        let mut again = None;
         if let Some(end) = end.filter(|_| wanted > 0) {
-            let monotonic = self.clock.monotonic();
+            let monotonic = self.env.clock.monotonic();
             let crowded = self.crowded.entry(subscription).or_default();
             match crowded.begin(end, monotonic) {
                 Ok(after) => {
@@ -259,7 +256,7 @@ impl Dispatcher {
 
     /// Notes a subscription as it is now; returns what the machine has to learn.
     fn learn(&mut self, subscription: &Subscription) -> Option<Input> {
-        let default_cap = self.settings.get().delivery.cap;
+        let default_cap = self.env.settings.get().delivery.cap;
         let Subscription { seq, new, holds, .. } = subscription;
         let own_cap = new.policy.in_flight_max;
         let limits = Limits {
@@ -283,7 +280,7 @@ impl Dispatcher {
 
     /// Whether a stop has waited long enough for outcomes that do not come or cannot be stored.
     fn gives_up(&mut self) -> bool {
-        let now = self.clock.monotonic();
+        let now = self.env.clock.monotonic();
         let stopping_since = *self.stopping_since.get_or_insert(now);
         let idle = if self.machine.is_busy() { None } else { Some(self.idle_since.unwrap_or(now)) };
         self.idle_since = idle;
@@ -300,7 +297,7 @@ impl Dispatcher {
     }
 
     fn sleep(&self) -> Duration {
-        let until = self.machine.sleep_until().map(|at| at.since(self.clock.now()));
+        let until = self.machine.sleep_until().map(|at| at.since(self.env.clock.now()));
         until.map_or(MAX_SLEEP, |span| span.min(MAX_SLEEP))
     }
 }

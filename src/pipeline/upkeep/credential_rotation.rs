@@ -15,7 +15,6 @@ use zeroize::Zeroizing;
 use crate::base::id;
 use crate::config::{Settings, own_variables};
 use crate::http::identity::Identity;
-use crate::keys::Keyring;
 use crate::model::audit::{Actor, NewAuditEvent};
 use crate::model::credential::{self, CredentialState, MAX_SECRET_BYTES, Purpose, RotationPlan};
 use crate::model::effect::{AskedBy, EffectKind};
@@ -56,11 +55,7 @@ const MAX_ERROR_CHARS: usize = 500;
 /// Rotates credentials. Cheap to clone.
 #[derive(Clone)]
 pub struct CredentialRotation {
-    store: Store,
-    clock: Clock,
-    draw: Arc<dyn Draw>,
-    key: Arc<Keyring>,
-    settings: Live,
+    env: Env,
     tests: SubscriptionTests,
     /// Those by the clock have threads of their own, so that they delay no person.
     by_clock: SubscriptionTests,
@@ -93,52 +88,40 @@ pub struct ReplacementCredential {
 }
 
 impl CredentialRotation {
-    /// Rotates with these parts.
+    /// Nothing is rotated yet. `tests` verify what people rotate, `by_clock` what is rotated by the clock.
     pub fn new(
-        (store, clock, draw): (Store, Clock, Arc<dyn Draw>),
-        key: Arc<Keyring>,
-        settings: Live,
-        [tests, by_clock]: [SubscriptionTests; 2],
+        env: Env,
+        tests: SubscriptionTests,
+        by_clock: SubscriptionTests,
         claims: Claims,
     ) -> Self {
-        Self {
-            store,
-            clock,
-            draw,
-            key,
-            settings,
-            tests,
-            by_clock,
-            looks: Arc::default(),
-            claims,
-            busy: Arc::default(),
-        }
+        Self { env, tests, by_clock, looks: Arc::default(), claims, busy: Arc::default() }
     }
 
     /// Does what is due by the clock: ends old credentials, verifies next ones, runs commands.
     /// While the clock may be wrong, none of it happens.
     pub fn look(&self) -> Result<()> {
-        let Some(sure_now) = self.clock.sure_now() else { return Ok(()) };
+        let Some(sure_now) = self.env.clock.sure_now() else { return Ok(()) };
         let now = sure_now.at();
         let due = |find: fn(&ReadTx<'_>, Timestamp, u32) -> Result<Vec<Named>>| {
-            self.store.read(|tx| find(tx, now, MAX_ROWS))
+            self.env.store.read(|tx| find(tx, now, MAX_ROWS))
         };
         if !due(rotations::over)?.is_empty() {
             let end = move |tx: &WriteTx<'_>| rotations::end_over(tx, now, MAX_ROWS);
-            self.store.writer().write(Queue::Upkeep, end)?;
+            self.env.store.writer().write(Queue::Upkeep, end)?;
         }
         for (tenant, id) in due(rotations::to_verify)? {
             self.submit((tenant, id), Self::verify);
         }
         let (day, most) = self.commands_of_day(now);
         let to_rotate = |tx: &ReadTx<'_>| rotations::to_rotate(tx, now, MAX_ROWS, day, most);
-        for (tenant, id) in self.store.read(to_rotate)? {
+        for (tenant, id) in self.env.store.read(to_rotate)? {
             self.submit((tenant, id), Self::rotate_by_plan);
         }
         let is_rare = self.looks.fetch_add(1, Ordering::Relaxed).is_multiple_of(RARELY);
-        if is_rare && !self.store.read(|tx| rotations::told_and_over(tx, 1))?.is_empty() {
+        if is_rare && !self.env.store.read(|tx| rotations::told_and_over(tx, 1))?.is_empty() {
             let end = move |tx: &WriteTx<'_>| rotations::end_told(tx, MAX_ROWS, now);
-            self.store.writer().write(Queue::Upkeep, end)?;
+            self.env.store.writer().write(Queue::Upkeep, end)?;
         }
         Ok(())
     }
@@ -161,7 +144,8 @@ impl CredentialRotation {
 
     fn submit(&self, (tenant, id): Named, run: fn(&Self, &str, &str) -> Result<()>) {
         let Some(busy) = self.occupy(&id) else { return };
-        let (own, whose) = (self.clone(), tenant.clone());
+        let own = self.clone();
+        let whose = tenant.clone();
         let job = move |turn| {
             let _busy = busy;
             if turn == Turn::Now
@@ -175,11 +159,14 @@ impl CredentialRotation {
 
     /// The day (UTC), and how many commands a subscription gets on it because its target refuses its credential.
     fn commands_of_day(&self, now: Timestamp) -> (i64, u32) {
-        (now.secs().div_euclid(86_400), self.settings.get().credentials.auth_commands_per_day_max)
+        (
+            now.secs().div_euclid(86_400),
+            self.env.settings.get().credentials.auth_commands_per_day_max,
+        )
     }
 
     fn rotate_by_plan(&self, tenant: &str, id: &str) -> Result<()> {
-        let found = self.store.read(|tx| credentials::by_id(tx, tenant, id))?;
+        let found = self.env.store.read(|tx| credentials::by_id(tx, tenant, id))?;
         let Some(old) = found.filter(|found| found.state == CredentialState::Active) else {
             return Ok(());
         };
@@ -205,9 +192,9 @@ impl CredentialRotation {
         let half = old.rotation.every.map(|every| every / 2);
         let overlap = half.map_or(OVERLAP_BY_CLOCK, |half| OVERLAP_BY_CLOCK.min(half));
         let own = self.clone();
-        let now = self.clock.wall();
-        self.store.writer().write(Queue::Upkeep, move |tx| match &made {
-            Ok(material) => match own.begin(tx, &old, material, (now, overlap))? {
+        let now = self.env.clock.wall();
+        self.env.store.writer().write(Queue::Upkeep, move |tx| match &made {
+            Ok(material) => match own.begin(tx, &old, material, now, overlap)? {
                 Ok(row) => rotations::tell(tx, &row, now).map(|()| Some(row)),
                 Err(why) => rotations::fail(tx, &old, &why, now).map(|()| None),
             },
@@ -219,17 +206,17 @@ impl CredentialRotation {
     /// stores what came of it.
     fn rotate_by_command(&self, old: Credential, name: &str) -> Result<Option<Credential>> {
         let Some(claim) = self.claim_command(&old, name)? else { return Ok(None) };
-        let made = self.command(&old.tenant, name).and_then(|command| command.run(&self.clock));
+        let made = self.command(&old.tenant, name).and_then(|command| command.run(&self.env.clock));
         let made = made.and_then(|secret| material(&old, &secret));
         let own = self.clone();
         // The rest of the claim keeps others away until its row is gone.
         let effect = claim.effect;
-        let now = self.clock.wall();
-        let finished_at = self.clock.now();
-        self.store.writer().write(Queue::Upkeep, move |tx| {
+        let now = self.env.clock.wall();
+        let finished_at = self.env.clock.now();
+        self.env.store.writer().write(Queue::Upkeep, move |tx| {
             claimed_effects::finish(tx, &effect, None, finished_at)?;
             match &made {
-                Ok(material) => match own.begin_claimed(tx, &old, material, (now, OVERLAP))? {
+                Ok(material) => match own.begin_claimed(tx, &old, material, now, OVERLAP)? {
                     Ok(row) => Ok(Some(row)),
                     Err(why) => rotations::fail(tx, &old, &why, now).map(|()| None),
                 },
@@ -240,7 +227,7 @@ impl CredentialRotation {
 
     /// Claims a rotation by the clock, and counts its command. One that is refused has failed.
     fn claim_command(&self, old: &Credential, name: &str) -> Result<Option<Claim>> {
-        let now = self.clock.wall();
+        let now = self.env.clock.wall();
         let (day, most) = self.commands_of_day(now);
         let by = NewAuditEvent::local(now, &old.tenant, Actor::system(), "credential.rotate");
         let new = NewEffect {
@@ -250,7 +237,7 @@ impl CredentialRotation {
             terms: json!({ "command": name }),
             asked_by: AskedBy::of(&by),
             key: None,
-            claimed_at: self.clock.now(),
+            claimed_at: self.env.clock.now(),
         };
         let of = old.clone();
         let claimed = self.claims.claim(new, move |tx| {
@@ -270,8 +257,8 @@ impl CredentialRotation {
     /// stays, and a person is told.
     pub fn end_cut_short(&self, claim: Claim) -> Result<()> {
         let effect = claim.effect;
-        let at = At::of(&self.clock);
-        self.store.writer().write(Queue::Upkeep, move |tx| {
+        let at = At::of(&self.env.clock);
+        self.env.store.writer().write(Queue::Upkeep, move |tx| {
             let NewEffect { tenant, subject, .. } = &effect.new;
             claims::end_cut_short(tx, &effect, at)?;
             let Some(old) = credentials::by_id(tx, tenant, subject)? else { return Ok(()) };
@@ -291,7 +278,7 @@ impl CredentialRotation {
                 "a command runs on the machine: only the tenant default may name one".to_owned()
             );
         }
-        let settings = self.settings.get();
+        let settings = self.env.settings.get();
         let argv = settings.credentials.commands.get(name);
         let argv = argv.ok_or_else(|| {
             format!("the settings have no command {name:?} in [credentials.commands]")
@@ -315,11 +302,12 @@ impl CredentialRotation {
         tx: &WriteTx<'_>,
         old: &Credential,
         material: &ReplacementCredential,
-        times: (Timestamp, Duration),
+        now: Timestamp,
+        overlap: Duration,
     ) -> Result<std::result::Result<Credential, String>> {
         match refused(tx, old)? {
             Some(why) => Ok(Err(why)),
-            None => self.store(tx, old, material, times).map(Ok),
+            None => self.store(tx, old, material, now, overlap).map(Ok),
         }
     }
 
@@ -330,13 +318,14 @@ impl CredentialRotation {
         tx: &WriteTx<'_>,
         old: &Credential,
         material: &ReplacementCredential,
-        times: (Timestamp, Duration),
+        now: Timestamp,
+        overlap: Duration,
     ) -> Result<std::result::Result<Credential, String>> {
         let in_force = credentials::in_force(tx, old.owner)?;
         if !is_active(&in_force, old) {
             return Ok(Err(NOT_ACTIVE.to_owned()));
         }
-        self.store(tx, old, material, times).map(Ok)
+        self.store(tx, old, material, now, overlap).map(Ok)
     }
 
     fn store(
@@ -344,15 +333,17 @@ impl CredentialRotation {
         tx: &WriteTx<'_>,
         old: &Credential,
         material: &ReplacementCredential,
-        (now, overlap): (Timestamp, Duration),
+        now: Timestamp,
+        overlap: Duration,
     ) -> Result<Credential> {
-        let (id, key) = (id::uuid7(now, &*self.draw), self.key.current());
+        let id = id::uuid7(now, &*self.env.draw);
+        let key = self.env.keyring.current();
         let is_provider = matches!(old.owner, Owner::Provider(_));
         let until = now.plus(overlap);
         // What logs on is verified by whoever brings it; upkeep goes on where that one ends.
         let first = if old.purpose() == Purpose::Sign { now } else { now.plus(WAITS.0) };
         let new = NewCredential {
-            sealed: key.seal(&context(&id), material.secret.as_bytes(), &*self.draw),
+            sealed: key.seal(&context(&id), material.secret.as_bytes(), &*self.env.draw),
             master_key_id: key.key_id(),
             id,
             tenant: old.tenant.clone(),
@@ -377,7 +368,7 @@ impl CredentialRotation {
 
     /// Sends a ping with a `next` credential alone, and stores what follows.
     pub fn verify(&self, tenant: &str, id: &str) -> Result<()> {
-        let found = self.store.read(|tx| credentials::by_id(tx, tenant, id))?;
+        let found = self.env.store.read(|tx| credentials::by_id(tx, tenant, id))?;
         let Some(next) = found.filter(|found| found.state == CredentialState::Next) else {
             return Ok(());
         };
@@ -387,7 +378,7 @@ impl CredentialRotation {
         } else {
             self.tests.ping_with(seq, id)?
         };
-        let now = self.clock.wall();
+        let now = self.env.clock.wall();
         let until = next.verify_until.unwrap_or(now);
         // A receiver may learn a new signing secret later; a login that is refused stays refused.
         let is_refused = matches!(
@@ -401,7 +392,7 @@ impl CredentialRotation {
         let wait = now.since(next.created_at).clamp(WAITS.0, WAITS.1);
         let again_at = now.plus(wait).min(until);
         let why: String = why.chars().take(MAX_ERROR_CHARS).collect();
-        self.store.writer().write(Queue::Upkeep, move |tx| {
+        self.env.store.writer().write(Queue::Upkeep, move |tx| {
             // It may have been revoked meanwhile.
             let found = credentials::by_id(tx, &next.tenant, &next.id)?;
             let Some(next) = found.filter(|found| found.state == CredentialState::Next) else {
@@ -417,7 +408,7 @@ impl CredentialRotation {
 
     /// Makes a new key for a credential that signs.
     pub fn generate(&self, old: &Credential) -> Option<Zeroizing<String>> {
-        SigningKey::generate(old.kind(), &*self.draw).map(|key| key.to_text())
+        SigningKey::generate(old.kind(), &*self.env.draw).map(|key| key.to_text())
     }
 }
 
@@ -497,7 +488,8 @@ pub fn material(
         }
     };
     if settings.kind() != old.kind() {
-        let (new, old) = (settings.kind().as_str(), old.kind().as_str());
+        let new = settings.kind().as_str();
+        let old = old.kind().as_str();
         return Err(format!("it is of the kind {new}, and the credential of the kind {old}"));
     }
     let secret = Zeroizing::new(secret.to_owned());

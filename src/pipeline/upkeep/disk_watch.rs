@@ -145,7 +145,8 @@ impl DiskWatch {
         }
         self.is_low.store(now_low, Ordering::Release);
         drop(seen);
-        let (free_bytes, reserve_bytes) = (space.free, self.budget().reserve_of(space.total));
+        let free_bytes = space.free;
+        let reserve_bytes = self.budget().reserve_of(space.total);
         match (before.room == Room::Low, now_low) {
             (false, true) => {
                 self.times_low.add();

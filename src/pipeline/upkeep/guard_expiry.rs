@@ -24,10 +24,7 @@ const MAX_OPEN: u32 = 10_000;
 /// The daily walk over the guards.
 #[derive(Debug)]
 pub struct GuardExpiry {
-    store: Store,
-    clock: Clock,
-    /// How long events stay in the database.
-    settings: Live,
+    env: Env,
     /// No walk begins before, by the monotonic clock.
     again_at: Duration,
     walk: Option<Walk>,
@@ -44,41 +41,41 @@ struct Walk {
 
 impl GuardExpiry {
     /// Nothing is under way.
-    pub const fn new(store: Store, clock: Clock, settings: Live) -> Self {
-        Self { store, clock, settings, again_at: Duration::ZERO, walk: None }
+    pub const fn new(env: Env) -> Self {
+        Self { env, again_at: Duration::ZERO, walk: None }
     }
 
     /// Does one turn of the walk, if one is due or under way. While the clock may be wrong, the age of a guard is not
     /// known.
     pub fn turn(&mut self) -> Result<()> {
-        let Some(now) = self.clock.sure_now() else { return Ok(()) };
+        let Some(now) = self.env.clock.sure_now() else { return Ok(()) };
         let walk = match self.walk.take() {
             Some(walk) => walk,
-            None if self.clock.monotonic() < self.again_at => return Ok(()),
-            None if !self.store.read(|tx| chores::is_due(tx, Duty::DeleteGuards, now))? => {
+            None if self.env.clock.monotonic() < self.again_at => return Ok(()),
+            None if !self.env.store.read(|tx| chores::is_due(tx, Duty::DeleteGuards, now))? => {
                 return Ok(());
             }
             None => Walk { after: Key::default(), by: now.minus(self.kept()), needed: None },
         };
-        self.again_at = self.clock.monotonic() + RETRY_AFTER;
+        self.again_at = self.env.clock.monotonic() + RETRY_AFTER;
         self.walk = self.delete_guards(walk)?;
         if self.walk.is_none() {
             let done = move |tx: &WriteTx<'_>| chores::done(tx, Duty::DeleteGuards, now);
-            self.store.writer().write(Queue::Upkeep, done)?;
+            self.env.store.writer().write(Queue::Upkeep, done)?;
         }
         Ok(())
     }
 
     /// A guard does not go before its event has left the database.
     fn kept(&self) -> Duration {
-        let archive = &self.settings.get().archive;
+        let archive = &self.env.settings.get().archive;
         archive.after_of.values().fold(GUARDS_KEPT.max(archive.after), |most, of| most.max(*of))
     }
 
     /// Handles the next guards; `None` at the end of the walk.
     fn delete_guards(&self, mut walk: Walk) -> Result<Option<Walk>> {
         let by = walk.by;
-        let page = self.store.read(|tx| processed_events::page(tx, &walk.after, MAX_GUARDS))?;
+        let page = self.env.store.read(|tx| processed_events::page(tx, &walk.after, MAX_GUARDS))?;
         let Some((last, _)) = page.last() else { return Ok(None) };
         walk.after = last.clone();
         let is_last = u32::try_from(page.len()).is_ok_and(|found| found < MAX_GUARDS);
@@ -88,7 +85,7 @@ impl GuardExpiry {
             return Ok((!is_last).then_some(walk));
         }
         let needed = match walk.needed.take() {
-            None => self.store.read(|tx| processed_events::needed(tx, by, MAX_OPEN))?,
+            None => self.env.store.read(|tx| processed_events::needed(tx, by, MAX_OPEN))?,
             known => known,
         };
         let Some(needed) = needed else {
@@ -105,7 +102,7 @@ impl GuardExpiry {
         for some in old.chunks(usize::try_from(MAX_ROWS).unwrap_or(1)) {
             let some = some.to_vec();
             let run = move |tx: &WriteTx<'_>| processed_events::forget(tx, &some, by);
-            self.store.writer().write(Queue::Upkeep, run)?;
+            self.env.store.writer().write(Queue::Upkeep, run)?;
         }
         walk.needed = Some(needed);
         Ok((!is_last).then_some(walk))

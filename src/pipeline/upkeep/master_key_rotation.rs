@@ -212,7 +212,8 @@ pub fn reseal(
 ) -> Result<u64> {
     let mut done = 0_u64;
     loop {
-        let (keyring, draw) = (Arc::clone(keyring), Arc::clone(draw));
+        let keyring = Arc::clone(keyring);
+        let draw = Arc::clone(draw);
         let moved = write(Box::new(move |tx| reseal_step(tx, &keyring, &*draw, claimed)))?;
         if moved == 0 {
             return Ok(done);
@@ -276,7 +277,8 @@ pub fn reseal_some(
     }
     let keys = subjects::sealed_otherwise(tx, &master, MAX_ROWS)?;
     for SubjectKey { key_id, sealed, .. } in &keys {
-        let (name, kept) = (HEXLOWER.encode(key_id), sealed.as_deref().unwrap_or_default());
+        let name = HEXLOWER.encode(key_id);
+        let kept = sealed.as_deref().unwrap_or_default();
         if let Some(lost) = lost.as_mut().filter(|_| is_lost(kept)) {
             subjects::erase(tx, key_id, lost.at)?;
             lost.subjects += 1;

@@ -25,9 +25,7 @@ const RETRY_AFTER: Duration = Duration::from_mins(10);
 const RETRY_AFTER_GIVEN: Duration = Duration::from_hours(24);
 /// Rotates the master key.
 pub struct MasterKeySchedule {
-    store: Store,
-    clock: Clock,
-    settings: Live,
+    env: Env,
     rotation: Rotation,
     claims: Claims,
     /// The rotation under way.
@@ -38,13 +36,8 @@ pub struct MasterKeySchedule {
 
 impl MasterKeySchedule {
     /// Nothing is under way.
-    pub fn new(
-        (store, clock, settings): (Store, Clock, Live),
-        rotation: Rotation,
-        claims: Claims,
-    ) -> Self {
-        let again_at = Duration::ZERO;
-        Self { store, clock, settings, rotation, claims, under_way: None, again_at }
+    pub fn new(env: Env, rotation: Rotation, claims: Claims) -> Self {
+        Self { env, rotation, claims, under_way: None, again_at: Duration::ZERO }
     }
 
     /// Takes over a rotation that was claimed and left: it goes on with the next look.
@@ -55,10 +48,10 @@ impl MasterKeySchedule {
     /// Begins a rotation that is due, or takes the next steps of the one under way. While the clock may be wrong, none
     /// begins.
     pub fn look(&mut self) -> Result<()> {
-        if self.clock.monotonic() < self.again_at {
+        if self.env.clock.monotonic() < self.again_at {
             return Ok(());
         }
-        let done = match (self.under_way.take(), self.clock.sure_now()) {
+        let done = match (self.under_way.take(), self.env.clock.sure_now()) {
             (Some(claim), _) => self.go_on(claim),
             (None, Some(now)) => self.begin(now),
             (None, None) => Ok(()),
@@ -66,27 +59,30 @@ impl MasterKeySchedule {
         let Err(error) = done else { return Ok(()) };
         let is_given = matches!(error, RotationError::Given(_));
         let wait = if is_given { RETRY_AFTER_GIVEN } else { RETRY_AFTER };
-        self.again_at = self.clock.monotonic() + wait;
+        self.again_at = self.env.clock.monotonic() + wait;
         tracing::error!(%error, "the master key could not be rotated; it is tried again");
-        let (now, detail) = (self.clock.wall(), format!("the master key was not rotated: {error}"));
-        self.store.writer().write(Queue::Upkeep, move |tx| {
-            let (tenant, class) = (DEFAULT_TENANT.to_owned(), Class::CredentialRotation);
-            let (id, detail) = (id::uuid7_of(now, &[class.as_str(), SUBJECT]), detail.clone());
+        let now = self.env.clock.wall();
+        let detail = format!("the master key was not rotated: {error}");
+        self.env.store.writer().write(Queue::Upkeep, move |tx| {
+            let tenant = DEFAULT_TENANT.to_owned();
+            let class = Class::CredentialRotation;
+            let id = id::uuid7_of(now, &[class.as_str(), SUBJECT]);
+            let detail = detail.clone();
             let new = NewEscalation { id, tenant, class, subject: SUBJECT.to_owned(), detail };
             escalations::raise(tx, &new, now).map(drop)
         })
     }
 
     fn begin(&mut self, now: SureNow) -> std::result::Result<(), RotationError> {
-        let Some(every) = self.settings.get().keys.rotate_every else { return Ok(()) };
+        let Some(every) = self.env.settings.get().keys.rotate_every else { return Ok(()) };
         let now = now.at();
-        match self.store.read(meta::master_key_since)?.filter(|since| *since <= now) {
+        match self.env.store.read(meta::master_key_since)?.filter(|since| *since <= now) {
             Some(since) if now.since(since) < every => Ok(()),
             Some(_) => self.claim_and_put(now),
             // A file of an older version does not say it, or the clock was ahead: the time runs from now on.
             None => {
                 let note = move |tx: &WriteTx<'_>| meta::set_master_key_since(tx, now);
-                Ok(self.store.writer().write(Queue::Upkeep, note)?)
+                Ok(self.env.store.writer().write(Queue::Upkeep, note)?)
             }
         }
     }
@@ -95,7 +91,7 @@ impl MasterKeySchedule {
     fn claim_and_put(&mut self, at: Timestamp) -> std::result::Result<(), RotationError> {
         let next = self.rotation.prepare()?;
         let asked_by = rotation::begun_by(at, Actor::system());
-        let new = rotation::claim_of(&next, &asked_by, self.clock.now());
+        let new = rotation::claim_of(&next, &asked_by, self.env.clock.now());
         let claimed = self.claims.claim(new, |_tx| Ok(Ok::<(), Infallible>(())))?;
         let Some(Ok(claim)) = claimed else { return Ok(()) };
         if let Err(error) = self.rotation.put(next) {
@@ -126,7 +122,7 @@ impl MasterKeySchedule {
             let keyring = Arc::clone(self.rotation.keyring());
             let draw = Arc::clone(self.rotation.draw());
             let step = move |tx: &WriteTx<'_>| rotation::reseal_step(tx, &keyring, &*draw, seq);
-            if self.store.writer().write(Queue::Upkeep, step)? == 0 {
+            if self.env.store.writer().write(Queue::Upkeep, step)? == 0 {
                 return self.finish(claim).map(|()| true);
             }
         }
@@ -136,9 +132,9 @@ impl MasterKeySchedule {
     fn finish(&self, claim: &Claim) -> Result<()> {
         let keyring = Arc::clone(self.rotation.keyring());
         let draw = Arc::clone(self.rotation.draw());
-        let at = At::of(&self.clock);
+        let at = At::of(&self.env.clock);
         let effect = claim.effect.clone();
-        self.store.writer().write(Queue::Upkeep, move |tx| {
+        self.env.store.writer().write(Queue::Upkeep, move |tx| {
             let sealing = Sealing { keyring: &keyring, draw: &*draw };
             rotation::finish(tx, sealing, &effect, at).map(drop)
         })

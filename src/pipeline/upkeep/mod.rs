@@ -17,6 +17,7 @@ use crate::model::attempt::AttemptReport;
 use crate::model::effect::EffectKind;
 use crate::pipeline::confirmations::Confirmations;
 use crate::pipeline::deliver::deliverer::Deliverer;
+use crate::pipeline::in_flight::InFlight;
 use crate::pipeline::prelude::*;
 use crate::pipeline::recent;
 use crate::pipeline::refusals::Refusals;
@@ -37,7 +38,7 @@ use crate::store::{
 const CHORES: [(&str, Chore); 22] = [
     ("check the free space", |upkeep| {
         upkeep.disk.look();
-        upkeep.disk.note(upkeep.clock.monotonic());
+        upkeep.disk.note(upkeep.env.clock.monotonic());
         Ok(())
     }),
     ("store outcomes that the disk refused", |upkeep| {
@@ -51,7 +52,7 @@ const CHORES: [(&str, Chore); 22] = [
     ("store refused webhooks", |upkeep| {
         // What is left of a disk is for outcomes.
         if !upkeep.disk.is_low() {
-            upkeep.refusals.webhooks.store(&upkeep.store)?;
+            upkeep.refusals.webhooks.store(&upkeep.env.store)?;
         }
         Ok(())
     }),
@@ -62,17 +63,17 @@ const CHORES: [(&str, Chore); 22] = [
     ("check the clock", Upkeep::check_clock),
     ("clamp due times after the clock was set", Upkeep::clamp_due_times),
     ("end holds whose time is over", Upkeep::end_holds),
-    ("give up what waits too long behind others", |upkeep| upkeep.postponing.run()),
+    ("give up what waits too long behind others", |upkeep| upkeep.site.postponing.run()),
     ("end waits for a confirmation whose time is over", Upkeep::end_waits),
-    ("raise what is wrong with the site", |upkeep| upkeep.site.look()),
+    ("raise what is wrong with the site", |upkeep| upkeep.site.watch.look()),
     ("end escalations about dead letters where none is left", Upkeep::end_without_dead),
-    ("tell alert channels of escalations", |upkeep| upkeep.alerts.run()),
+    ("tell alert channels of escalations", |upkeep| upkeep.site.alerts.run()),
     ("delete idempotency keys that have expired", Upkeep::expire_idempotency_keys),
     ("resume or end effects that were left", Upkeep::take_left_effects),
     ("rotate credentials", |upkeep| upkeep.rotation.look()),
     ("rotate the master key", |upkeep| upkeep.master_key.look()),
     ("store when credentials were used", |upkeep| upkeep.deliver.destinations.store_uses(false)),
-    ("delete old guards", |upkeep| upkeep.guard_expiry.turn()),
+    ("delete old guards", |upkeep| upkeep.site.guard_expiry.turn()),
     ("delete holds that ended long ago", Upkeep::trim_past_holds),
     ("read what the search finds in payloads", Upkeep::find_values),
     ("store the counts of the last minute", |upkeep| upkeep.store_counts(false)),
@@ -91,69 +92,56 @@ const MAX_READS: usize = 10;
 
 /// The chores and what they need.
 pub struct Upkeep {
-    store: Store,
-    clock: Clock,
-    clock_watch: ClockWatch,
-    disk: Arc<DiskWatch>,
+    /// The environment.
+    pub env: Env,
+    /// The free space on the disk.
+    pub disk: Arc<DiskWatch>,
     /// Refused calls that were only counted.
     pub refusals: Refusals,
     /// Outcomes that the disk refused.
-    unsettled: Receiver<Arc<AttemptReport>>,
-    deliver: Deliverer,
-    site: SiteWatch,
+    pub unsettled: Receiver<Arc<AttemptReport>>,
+    /// Settles these outcomes, and knows when credentials were used.
+    pub deliver: Deliverer,
+    /// Rotates credentials.
+    pub rotation: CredentialRotation,
+    /// Rotates the master key.
+    pub master_key: MasterKeySchedule,
+    /// Ends waits for a confirmation.
+    pub confirmations: Confirmations,
+    /// Chores of the site.
+    pub site: SiteChores,
+}
+
+/// The chores of the site and its file, each with its own state.
+pub struct SiteChores {
+    clock_watch: ClockWatch,
+    watch: SiteWatch,
     guard_expiry: GuardExpiry,
-    rotation: CredentialRotation,
-    master_key: MasterKeySchedule,
-    confirmations: Confirmations,
     alerts: AlertChore,
     postponing: Postponing,
-    /// When it was started.
+    /// When the service was started.
     started_at: Duration,
     /// Whether due times may lie too far ahead: after the clock was set, and at the start, because an earlier run with
     /// another clock may have written them.
     are_due_times_suspect: bool,
 }
 
-impl Upkeep {
+impl SiteChores {
     /// Chores that have not run yet.
-    pub fn new(
-        (store, clock, settings): (Store, Clock, Live),
-        disk: Arc<DiskWatch>,
-        refusals: Refusals,
-        (unsettled, deliver): (Receiver<Arc<AttemptReport>>, Deliverer),
-        (site, rotation, master_key, confirmations): (
-            SiteWatch,
-            CredentialRotation,
-            MasterKeySchedule,
-            Confirmations,
-        ),
-    ) -> Self {
-        let clock_watch = ClockWatch::new(store.clone(), clock.clone());
-        let guard_expiry = GuardExpiry::new(store.clone(), clock.clone(), settings.clone());
-        let alerts = AlertChore::new(store.clone(), clock.clone(), settings);
-        let in_flight = Arc::clone(&deliver.in_flight);
-        let postponing = Postponing::new(store.clone(), clock.clone(), in_flight);
-        let started_at = clock.monotonic();
+    pub fn new(env: &Env, disk: Arc<DiskWatch>, in_flight: Arc<InFlight>) -> Self {
         Self {
-            store,
-            clock,
-            clock_watch,
-            disk,
-            refusals,
-            unsettled,
-            deliver,
-            site,
-            guard_expiry,
-            rotation,
-            master_key,
-            confirmations,
-            alerts,
-            postponing,
-            started_at,
+            clock_watch: ClockWatch::new(env.store.clone(), env.clock.clone()),
+            watch: SiteWatch::new(env.clone(), disk),
+            guard_expiry: GuardExpiry::new(env.clone()),
+            alerts: AlertChore::new(env.clone()),
+            postponing: Postponing::new(env.store.clone(), env.clock.clone(), in_flight),
+            started_at: env.clock.monotonic(),
             are_due_times_suspect: true,
         }
     }
+}
 
+impl Upkeep {
     /// Runs the chores once a second until a stop is asked for.
     pub fn run(mut self, stop: &Stop) {
         loop {
@@ -166,12 +154,12 @@ impl Upkeep {
                 break;
             }
         }
-        if let Err(error) = self.clock_watch.store_time() {
+        if let Err(error) = self.site.clock_watch.store_time() {
             tracing::warn!(%error, "the time of the end could not be stored");
         }
         self.settle_again();
         self.refusals.flush(true);
-        while self.refusals.webhooks.store(&self.store).unwrap_or(false) {}
+        while self.refusals.webhooks.store(&self.env.store).unwrap_or(false) {}
         if let Err(error) = self.store_counts(true) {
             tracing::warn!(%error, "the counts of the last minute could not be stored");
         }
@@ -201,52 +189,54 @@ impl Upkeep {
     }
 
     fn store_counts(&self, is_end: bool) -> Result<()> {
-        let (recent, history) = (&self.deliver.counts.recent, &self.deliver.counts.history);
+        let recent = &self.deliver.counts.recent;
+        let history = &self.deliver.counts.history;
         let unstored = recent.to_store(is_end);
         if unstored.is_some() || history.is_crowded() {
-            history.store(&self.store, self.clock.wall())?;
+            history.store(&self.env.store, self.env.clock.wall())?;
         }
         let Some(unstored) = unstored else { return Ok(()) };
         let until = unstored.until;
         let span = recent.span();
-        let seen_at = if is_end { self.clock.wall() } else { recent::start_of(until) };
-        let owners = self.store.read(|tx| subscriptions::owners(tx, &unstored.subscriptions()))?;
+        let seen_at = if is_end { self.env.clock.wall() } else { recent::start_of(until) };
+        let owners =
+            self.env.store.read(|tx| subscriptions::owners(tx, &unstored.subscriptions()))?;
         let counted = unstored.by_tenant(&owners);
         for some in counted.chunks(usize::try_from(MAX_ROWS).unwrap_or(1)) {
             let some = some.to_vec();
             let run = move |tx: &WriteTx<'_>| runs::keep_minutes(tx, &some);
-            self.store.writer().write(Queue::Upkeep, run)?;
+            self.env.store.writer().write(Queue::Upkeep, run)?;
         }
         let run = move |tx: &WriteTx<'_>| runs::see(tx, seen_at, &span);
-        self.store.writer().write(Queue::Upkeep, run)?;
+        self.env.store.writer().write(Queue::Upkeep, run)?;
         recent.stored(until);
         Ok(())
     }
 
     fn check_clock(&mut self) -> Result<()> {
-        if let ClockLook::Moved(step_ms) = self.clock_watch.look()? {
-            self.are_due_times_suspect = true;
-            self.postponing.follow(step_ms);
+        if let ClockLook::Moved(step_ms) = self.site.clock_watch.look()? {
+            self.site.are_due_times_suspect = true;
+            self.site.postponing.follow(step_ms);
         }
         Ok(())
     }
 
     fn end_holds(&mut self) -> Result<()> {
-        let now = self.clock.now();
-        if self.store.read(|tx| holds::any_over(tx, now))? {
-            let at = self.clock.wall();
+        let now = self.env.clock.now();
+        if self.env.store.read(|tx| holds::any_over(tx, now))? {
+            let at = self.env.clock.wall();
             let run = move |tx: &WriteTx<'_>| settlement::end_over(tx, now, at, MAX_ROWS);
-            self.store.writer().write(Queue::Upkeep, run)?;
+            self.env.store.writer().write(Queue::Upkeep, run)?;
         }
         Ok(())
     }
 
     fn trim_past_holds(&mut self) -> Result<()> {
-        let Some(now) = self.clock.sure_now() else { return Ok(()) };
+        let Some(now) = self.env.clock.sure_now() else { return Ok(()) };
         let full = usize::try_from(MAX_ROWS).unwrap_or(0);
         let run = move |tx: &WriteTx<'_>| past_holds::trim(tx, now, MAX_ROWS);
-        while self.store.read(|tx| past_holds::is_over(tx, now))?
-            && self.store.writer().write(Queue::Upkeep, run)? >= full
+        while self.env.store.read(|tx| past_holds::is_over(tx, now))?
+            && self.env.store.writer().write(Queue::Upkeep, run)? >= full
         {}
         Ok(())
     }
@@ -255,84 +245,88 @@ impl Upkeep {
     fn find_values(&mut self) -> Result<()> {
         let mut is_new = false;
         for _ in 0..MAX_READS {
-            let next = self.store.snapshot(|tx| search_values::next(tx, EVENTS_READ))?;
+            let next = self.env.store.snapshot(|tx| search_values::next(tx, EVENTS_READ))?;
             let Some((found, upto)) = next else { break };
             let keep = move |tx: &WriteTx<'_>| search_values::keep(tx, &found, upto);
-            self.store.writer().write(Queue::Upkeep, keep)?;
+            self.env.store.writer().write(Queue::Upkeep, keep)?;
             is_new = true;
         }
-        if is_new && self.store.read(search_values::is_over)? {
-            self.store.writer().write(Queue::Upkeep, search_values::trim)?;
+        if is_new && self.env.store.read(search_values::is_over)? {
+            self.env.store.writer().write(Queue::Upkeep, search_values::trim)?;
         }
         Ok(())
     }
 
     fn end_without_dead(&mut self) -> Result<()> {
-        if !self.store.read(|tx| escalations::without_dead(tx, 1))?.is_empty() {
-            let at = self.clock.wall();
+        if !self.env.store.read(|tx| escalations::without_dead(tx, 1))?.is_empty() {
+            let at = self.env.clock.wall();
             let run = move |tx: &WriteTx<'_>| escalations::end_without_dead(tx, MAX_ROWS, at);
-            self.store.writer().write(Queue::Upkeep, run)?;
+            self.env.store.writer().write(Queue::Upkeep, run)?;
         }
         Ok(())
     }
 
     fn end_waits(&mut self) -> Result<()> {
-        let is_new = self.clock.monotonic().saturating_sub(self.started_at) < CONFIRM_GRACE;
+        let is_new =
+            self.env.clock.monotonic().saturating_sub(self.site.started_at) < CONFIRM_GRACE;
         if is_new { Ok(()) } else { self.confirmations.expire() }
     }
 
     fn expire_idempotency_keys(&mut self) -> Result<()> {
-        let Some(now) = self.clock.sure_now() else { return Ok(()) };
+        let Some(now) = self.env.clock.sure_now() else { return Ok(()) };
         // A read is cheap; the write transaction is only begun when a key has expired.
-        if !self.store.read(|tx| idempotency_keys::any_expired(tx, now))? {
+        if !self.env.store.read(|tx| idempotency_keys::any_expired(tx, now))? {
             return Ok(());
         }
         // Repeated until none is left, so that the table cannot grow faster than it is cleaned.
         let full = usize::try_from(MAX_ROWS).unwrap_or(0);
         let run = move |tx: &WriteTx<'_>| idempotency_keys::expire(tx, now, MAX_ROWS);
-        while self.store.writer().write(Queue::Upkeep, run)? == full {}
+        while self.env.store.writer().write(Queue::Upkeep, run)? == full {}
         Ok(())
     }
 
     fn clamp_due_times(&mut self) -> Result<()> {
-        if !self.are_due_times_suspect {
+        if !self.site.are_due_times_suspect {
             return Ok(());
         }
-        for subscription in self.store.read(subscriptions::live)? {
+        for subscription in self.env.store.read(subscriptions::live)? {
             let seq = subscription.seq;
             loop {
                 // The time is read in the transaction: an attempt settled in it may be newer than this job.
-                let clock = self.clock.clone();
+                let clock = self.env.clock.clone();
                 let run = move |tx: &WriteTx<'_>| {
                     deliveries::clamp_due_times(tx, seq, clock.now(), MAX_ROWS)
                 };
-                let moved = self.store.writer().write(Queue::Upkeep, run)?;
+                let moved = self.env.store.writer().write(Queue::Upkeep, run)?;
                 if moved < usize::try_from(MAX_ROWS).unwrap_or(usize::MAX) {
                     break;
                 }
             }
         }
         loop {
-            let clock = self.clock.clone();
+            let clock = self.env.clock.clone();
             let run = move |tx: &WriteTx<'_>| confirmations::clamp(tx, clock.now(), MAX_ROWS);
-            if self.store.writer().write(Queue::Upkeep, run)? == 0 {
+            if self.env.store.writer().write(Queue::Upkeep, run)? == 0 {
                 break;
             }
         }
         loop {
-            let clock = self.clock.clone();
+            let clock = self.env.clock.clone();
             let run = move |tx: &WriteTx<'_>| idempotency_keys::clamp(tx, clock.now(), MAX_ROWS);
-            if self.store.writer().write(Queue::Upkeep, run)? == 0 {
+            if self.env.store.writer().write(Queue::Upkeep, run)? == 0 {
                 break;
             }
         }
-        let at = self.clock.wall();
-        self.store.writer().write(Queue::Upkeep, move |tx| subscriptions::clamp(tx, at))?;
-        if self.store.read(holds::any)? {
-            let clock = self.clock.clone();
-            self.store.writer().write(Queue::Upkeep, move |tx| holds::clamp(tx, clock.now()))?;
+        let at = self.env.clock.wall();
+        self.env.store.writer().write(Queue::Upkeep, move |tx| subscriptions::clamp(tx, at))?;
+        if self.env.store.read(holds::any)? {
+            let clock = self.env.clock.clone();
+            self.env
+                .store
+                .writer()
+                .write(Queue::Upkeep, move |tx| holds::clamp(tx, clock.now()))?;
         }
-        self.are_due_times_suspect = false;
+        self.site.are_due_times_suspect = false;
         Ok(())
     }
 }

@@ -95,7 +95,8 @@ impl Postponing {
             return Ok(false);
         }
         let is_full = u32::try_from(found.len()).is_ok_and(|count| count >= MAX_ROWS);
-        let (at, in_flight) = (self.clock.wall(), Arc::clone(&self.in_flight));
+        let at = self.clock.wall();
+        let in_flight = Arc::clone(&self.in_flight);
         let reason = format!(
             "postponed: it waited behind others for more than {}",
             humantime::format_duration(limit)

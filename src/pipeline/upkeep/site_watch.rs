@@ -22,9 +22,7 @@ const RARELY: u32 = 10;
 
 /// Looks at the site and keeps what it saw last.
 pub struct SiteWatch {
-    store: Store,
-    clock: Clock,
-    settings: Live,
+    env: Env,
     disk: Arc<DiskWatch>,
     /// The extent of each class at the last look; 0: all was well. One that is missing has not been looked at yet.
     told: BTreeMap<&'static str, u64>,
@@ -33,8 +31,8 @@ pub struct SiteWatch {
 
 impl SiteWatch {
     /// Nothing looked at yet.
-    pub fn new((store, clock, settings): (Store, Clock, Live), disk: Arc<DiskWatch>) -> Self {
-        Self { store, clock, settings, disk, told: BTreeMap::new(), run_no: 0 }
+    pub fn new(env: Env, disk: Arc<DiskWatch>) -> Self {
+        Self { env, disk, told: BTreeMap::new(), run_no: 0 }
     }
 
     /// Raises and resolves what has changed since the last look.
@@ -43,14 +41,14 @@ impl SiteWatch {
         self.tell(Class::DiskLow, &health::disk(state.room, state.space, state.reserve), 1)?;
         self.tell(
             Class::ClockWrong,
-            &health::clock(self.clock.shown(), self.clock.suspicion()),
+            &health::clock(self.env.clock.shown(), self.env.clock.suspicion()),
             1,
         )?;
         if self.run_no.is_multiple_of(RARELY) {
-            let quarantined = self.store.read(quarantine::count)?;
+            let quarantined = self.env.store.read(quarantine::count)?;
             self.tell(Class::EventQuarantined, &health::quarantined(quarantined), quarantined)?;
-            let window = self.store.read(meta::fence)?.window;
-            self.tell(Class::SiteRestored, &health::in_doubt(window, 0, self.clock.wall()), 1)?;
+            let window = self.env.store.read(meta::fence)?.window;
+            self.tell(Class::SiteRestored, &health::in_doubt(window, 0, self.env.clock.wall()), 1)?;
             let backup = self.backup()?;
             self.tell(Class::BackupOld, &backup, 1)?;
         }
@@ -60,12 +58,12 @@ impl SiteWatch {
 
     /// The newest backup. Before the first there is nothing to complain about, unless making it failed.
     fn backup(&self) -> Result<Check> {
-        let settings = self.settings.get();
+        let settings = self.env.settings.get();
         let every = settings.backup.every;
-        let now = self.clock.wall();
+        let now = self.env.clock.wall();
         let newest = files::newest_until(&settings.backup_directory(), manifest::ENDING, now);
         let mut check = health::backup(every, newest.map(|at| now.since(at)));
-        match self.store.read(meta::backup_failure)?.filter(|_| every.is_some()) {
+        match self.env.store.read(meta::backup_failure)?.filter(|_| every.is_some()) {
             Some((_, why)) => {
                 check.level = Level::Warn;
                 check.detail = format!("a backup could not be made: {why}");
@@ -83,7 +81,7 @@ impl SiteWatch {
         let told = match self.told.get(class.as_str()) {
             Some(told) => *told,
             // After a start: an escalation may be open that is to be resolved.
-            None => self.store.read(|tx| {
+            None => self.env.store.read(|tx| {
                 escalations::open_count(tx, DEFAULT_TENANT, class, SUBJECT).map(|open| open.min(1))
             })?,
         };
@@ -91,8 +89,9 @@ impl SiteWatch {
             self.told.insert(class.as_str(), extent);
             return Ok(());
         }
-        let (at, detail) = (self.clock.wall(), check.detail.clone());
-        self.store.writer().write(Queue::Upkeep, move |tx: &WriteTx<'_>| {
+        let at = self.env.clock.wall();
+        let detail = check.detail.clone();
+        self.env.store.writer().write(Queue::Upkeep, move |tx: &WriteTx<'_>| {
             if extent == 0 {
                 return escalations::resolve(tx, DEFAULT_TENANT, class, SUBJECT, at);
             }

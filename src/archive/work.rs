@@ -1,50 +1,44 @@
-//! What the thread of the archive and its helpers share.
+//! The work of the thread `archive`: transactions that leave time for others, and duties with their due times.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::clock::{Clock, SureNow};
-use crate::base::faults::{Faults, Step};
+use crate::base::clock::SureNow;
+use crate::base::faults::Step;
 use crate::base::stop::Stop;
-use crate::config::Live;
+use crate::env::Env;
 use crate::model::duty::Duty;
 use crate::pipeline::claims::Claims;
 use crate::pipeline::upkeep::disk_watch::DiskWatch;
+use crate::store::chores;
 use crate::store::error::{Error, Result};
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
-use crate::store::{Store, chores};
 
 /// The pause after a batch, and after each change of it, as a multiple of its time.
 const PAUSE_TIMES: u32 = 9;
 /// The longest pause after a batch.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
-/// What the thread needs.
-pub struct Parts {
-    /// The database.
-    pub store: Store,
-    /// Time.
-    pub clock: Clock,
-    /// What stays how long.
-    pub settings: Live,
+/// The services that the work needs.
+pub struct ArchiveWork {
+    /// The environment.
+    pub env: Env,
     /// Whether there is room.
     pub disk: Arc<DiskWatch>,
     /// Effects that were claimed.
     pub claims: Claims,
-    /// Planned failures.
-    pub faults: Faults,
 }
 
-impl Parts {
+impl ArchiveWork {
     /// Runs a job of the thread in a transaction of its own, and pauses after it.
     pub(super) fn write_gently<T: Send + 'static>(
         &self,
         stop: &Stop,
         mut job: impl FnMut(&WriteTx<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let timer = self.clock.clone();
-        let (value, took) = self.store.writer().write(Queue::Upkeep, move |tx| {
+        let timer = self.env.clock.clone();
+        let (value, took) = self.env.store.writer().write(Queue::Upkeep, move |tx| {
             let began = timer.monotonic();
             Ok((job(tx)?, timer.monotonic().saturating_sub(began)))
         })?;
@@ -54,19 +48,19 @@ impl Parts {
 
     /// The time, if a duty is due. While the clock may be wrong, the age of a file is not known.
     pub(super) fn due(&self, duty: Duty) -> Result<Option<SureNow>> {
-        let Some(now) = self.clock.sure_now() else { return Ok(None) };
-        let is_due = self.store.read(|tx| chores::is_due(tx, duty, now))?;
+        let Some(now) = self.env.clock.sure_now() else { return Ok(None) };
+        let is_due = self.env.store.read(|tx| chores::is_due(tx, duty, now))?;
         Ok(Some(now).filter(|_| is_due))
     }
 
     /// Records that a duty was done. Where the clock became suspect meanwhile, it is done once more.
     pub(super) fn done(&self, duty: Duty) -> Result<()> {
-        let Some(now) = self.clock.sure_now() else { return Ok(()) };
-        self.store.writer().write(Queue::Upkeep, move |tx| chores::done(tx, duty, now))
+        let Some(now) = self.env.clock.sure_now() else { return Ok(()) };
+        self.env.store.writer().write(Queue::Upkeep, move |tx| chores::done(tx, duty, now))
     }
 
     pub(super) fn planned_fault(&self) -> Result<()> {
-        if self.faults.hit(Step::Archive) { Err(Error::Full) } else { Ok(()) }
+        if self.env.faults.hit(Step::Archive) { Err(Error::Full) } else { Ok(()) }
     }
 }
 
