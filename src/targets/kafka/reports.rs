@@ -64,7 +64,7 @@ impl ClientContext for Reports {
         let mut line = self.line.lock();
         match (code_of(&error), &*line) {
             (RDKafkaErrorCode::Authentication, _) => {
-                *line = ClusterLink::Refused(reason.to_owned())
+                *line = ClusterLink::Refused(reason.to_owned());
             }
             // A broker that refused is not connected either.
             (RDKafkaErrorCode::AllBrokersDown, ClusterLink::Up) => {
