@@ -58,7 +58,9 @@ impl ClientContext for Reports {
     fn error(&self, error: KafkaError, reason: &str) {
         let mut line = self.line.lock();
         match (code_of(&error), &*line) {
-            (RDKafkaErrorCode::Authentication, _) => *line = BrokerLine::Refused(reason.to_owned()),
+            (RDKafkaErrorCode::Authentication, _) => {
+                *line = BrokerLine::Refused(reason.to_owned());
+            }
             // A broker that refused is not connected either.
             (RDKafkaErrorCode::AllBrokersDown, BrokerLine::Up) => {
                 *line = BrokerLine::Down(self.said.lock().clone());
