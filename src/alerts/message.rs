@@ -61,7 +61,7 @@ pub struct Alert {
 pub struct Affected {
     /// Dead letters, up to [`MAX_COUNTED`].
     pub dead: u32,
-    /// Those that wait, up to about that.
+    /// Waiting escalations, up to about this number.
     pub waiting: u32,
 }
 

@@ -59,8 +59,8 @@ pub(super) fn names(archive: &Archive) -> Result<Vec<Month>, Problem> {
     archive.months().map_err(|error| Problem::internal(error.to_string()))
 }
 
-/// The months that have a file with audit events, the latest first, each with an API that reads it: those that are wanted, and
-/// the one after them, at whose start their rows end. One that cannot be read is left out: the log says so.
+/// The months with a file of audit events, the latest first, each with an API for its file: those that are wanted, and the
+/// one after them, at whose start their rows end. One that cannot be read is left out: the log says so.
 pub(super) fn audit_months(
     api: &Api,
     is_wanted: impl Fn(&Month) -> bool,
@@ -93,8 +93,8 @@ fn names_by(api: &Api, by: By<'_>) -> Result<Vec<Month>, Problem> {
     Ok(names)
 }
 
-/// An API that reads the file of a month, if it is needed by the lowest and the highest number of what of the type `T` is in
-/// it. One that cannot be read is left out: the log says so.
+/// An API for the file of a month, if the range of numbers of type `T` in the file overlaps the wanted range. One that
+/// cannot be read is left out: the log says so.
 fn open<T: Archived>(
     api: &Api,
     month: &Month,

@@ -25,7 +25,7 @@ pub(super) struct BackgroundTest {
     pub(super) url: String,
     /// `None` while it waits for its turn.
     pub(super) trace: Option<Trace>,
-    /// What it came to, or why it was not carried out; `None` while it runs.
+    /// The result, or why there is none; `None` while it runs.
     pub(super) answer: Option<Result<Value, String>>,
 }
 

@@ -129,7 +129,7 @@ impl std::fmt::Debug for Api {
 /// A handler that changes nothing.
 pub(super) type ReadHandler = fn(&Api, &Call) -> Result<Response, Problem>;
 
-/// The lists that run, and those that wait.
+/// Running lists, and waiting lists.
 pub(super) type Lists = Mutex<FairQueue<List>>;
 
 /// What answers a request that reads many rows.

@@ -324,7 +324,7 @@ pub(super) fn find(api: &Api, call: &Call) -> Result<Delivery, Problem> {
     }
 }
 
-/// A delivery, and an API that reads the file that has it.
+/// A delivery, with an API for the file it is in.
 pub(super) fn find_where_it_is(api: &Api, call: &Call) -> Result<(Api, Delivery), Problem> {
     let found = find_anywhere(api, call)?;
     Ok((archived::reading(api, found.archived_in.as_deref())?, found))

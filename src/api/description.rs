@@ -149,7 +149,7 @@ pub struct Returns {
     pub about: &'static str,
     /// Its body.
     pub content: Content,
-    /// Header fields that it may have, and what they mean.
+    /// Possible header fields, with their meaning.
     pub headers: &'static [(&'static str, &'static str)],
 }
 

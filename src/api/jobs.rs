@@ -210,7 +210,7 @@ fn cancel(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     act(api, call, from, move |tx, seq| tables::end(tx, seq, JobState::Cancelled, None, now))
 }
 
-/// Changes a job that is in one of the states `from`, and wakes the thread that runs jobs.
+/// Changes a job in one of the states `from`, and wakes the thread of the jobs.
 fn act(
     api: &Api,
     call: &Call,

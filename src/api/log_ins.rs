@@ -152,7 +152,7 @@ impl LogIns {
         self.one_at_a_time(|argon2| argon2.verify_password(password.as_bytes(), &hash).is_ok())
     }
 
-    /// Of the four handlers one may compute and one may wait, so that the others stay free.
+    /// At most a single handler of four computes and another waits, so that the others stay free.
     fn one_at_a_time<T>(&self, compute: impl FnOnce(&Argon2<'_>) -> T) -> Result<T, Problem> {
         let (memory, passes, lanes) = COST;
         let params = Params::new(memory, passes, lanes, None)

@@ -170,7 +170,7 @@ pub fn about(method: Method, path: &str) -> &'static str {
     route(method, path).map_or("", |route| route.doc.about)
 }
 
-/// The schema of the JSON body that a route takes, and the schemas that it refers to by name; `None`: it takes none.
+/// The schema of a route's JSON body, with the schemas it refers to by name; `None`: it takes none.
 pub fn body_of(method: Method, path: &str) -> Option<(Value, Map<String, Value>)> {
     match route(method, path)?.doc.body? {
         Body::Json { describe, .. } => Some(schema::body_schema(describe)),

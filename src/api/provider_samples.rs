@@ -6,7 +6,7 @@ use crate::base::headers::Headers;
 use crate::signatures::Incoming;
 use crate::signatures::sample::{self, Subject};
 
-/// What stands in place of a secret, or of what is made with it.
+/// The placeholder of a secret, or of a signature made with one.
 const HIDDEN: &str = "***";
 
 /// Fields of bodies that have the secret, or are made with it: of Mailgun, Adyen and Dynamics.

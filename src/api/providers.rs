@@ -99,7 +99,7 @@ struct ProviderCreation {
     #[serde(default)]
     #[schemars(with = "Vec<SecretText>", length(max = MAX_SECRETS))]
     secrets: Vec<String>,
-    /// The exact URL that the provider posts to, if it differs from that of the settings: some signatures cover it.
+    /// The exact URL for the provider's posts, if it differs from the settings: some signatures cover it.
     public_url: Option<Is<UrlText>>,
     /// The largest body it may send.
     #[serde(default, deserialize_with = "json_fields::whole")]
@@ -129,8 +129,8 @@ struct ProviderChange {
     pii: Option<Pii>,
     /// A secret that the provider signs with. It is stored sealed and never shown.
     secret: Option<Is<SecretText>>,
-    /// The exact URL that the provider posts to, if it differs from that of the settings: some signatures cover it.
-    /// An empty text removes it.
+    /// The exact URL for the provider's posts, if it differs from the settings: some signatures cover it. An empty text
+    /// removes it.
     public_url: Option<Is<UrlText>>,
     /// The largest body it may send.
     #[serde(default, deserialize_with = "json_fields::whole")]

@@ -38,7 +38,7 @@ pub use crate::api::description::{Body, Content, Doc, Param, Place, Returns};
 pub struct Resource {
     /// The noun, by which the document groups operations.
     pub tag: &'static str,
-    /// What it is, in one or two sentences.
+    /// A description in a sentence or two.
     pub about: &'static str,
     /// Its routes.
     pub routes: &'static [Route],
@@ -90,7 +90,7 @@ impl Route {
         self
     }
 
-    /// Sets the sentences that say what it does.
+    /// Sets the description.
     pub(super) const fn about(mut self, about: &'static str) -> Self {
         self.doc.about = about;
         self

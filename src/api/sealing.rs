@@ -13,7 +13,7 @@ use crate::keys::Keyring;
 use crate::model::credential::{CredentialState, RotationPlan, Settings};
 use crate::store::credentials::{NewCredential, Owner, context};
 
-/// A secret that waits for its owner's row, and what seals it then.
+/// A secret for a row that is not stored yet, with the key ring to seal it.
 #[derive(Clone)]
 pub(super) struct ToSeal {
     id: String,

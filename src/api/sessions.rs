@@ -85,7 +85,7 @@ fn end_own(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     end_if(api, call, call.tenant.clone(), move |session| session.user.id == user)
 }
 
-/// Ends the session that the path names, if it is one of those.
+/// Ends the session of the path, if it is among the person's sessions.
 fn end_if(
     api: &Api,
     call: &Call,

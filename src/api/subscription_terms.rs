@@ -379,8 +379,8 @@ pub(super) fn check_not_ours(name: &str) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Refuses fields that are ours, that carry secrets, or that are no header fields.
-/// Fails with 422 with the field's name.
+/// Refuses our own fields, fields that carry secrets, and texts that are no header fields. Fails with 422 with the field's
+/// name.
 fn check_headers(headers: &BTreeMap<String, String>) -> Result<(), Problem> {
     for (name, value) in headers {
         check_header_name(name)?;
@@ -393,8 +393,8 @@ fn check_headers(headers: &BTreeMap<String, String>) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Refuses the names of fields that are ours, that carry secrets, or that are no names.
-/// Fails with 422 with the name.
+/// Refuses the names of our own fields, of fields that carry secrets, and texts that are no names. Fails with 422 with the
+/// name.
 fn check_header_name(name: &str) -> Result<(), Problem> {
     check_not_ours(name)?;
     let kinds = HEADERS_SECRET.iter().find(|(secret, _)| name.eq_ignore_ascii_case(secret));

@@ -215,7 +215,7 @@ fn erased_since(plan: &Plan) -> Result<Vec<Erasure>> {
     Ok(all)
 }
 
-/// Copies the backup and compares it with its manifest in one pass, so that the checked bytes are the used ones.
+/// Copies the backup and compares the copied bytes with the manifest in one pass.
 fn copy_of(plan: &Plan, copy: &mut Partial) -> Result<Option<Manifest>> {
     let from = &plan.from;
     let manifest = match Manifest::read_of(from) {

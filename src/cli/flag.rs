@@ -388,7 +388,7 @@ impl Field {
         self.part == Part::Query || self.name.starts_with("filter.")
     }
 
-    /// What was given for it, as the API takes it.
+    /// The flag's value in the form of the API.
     pub(super) fn value(&self, given: &ArgMatches) -> Option<Value> {
         let mut values = values(given, &self.name);
         match self.kind {

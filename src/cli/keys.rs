@@ -121,7 +121,7 @@ fn abandon(call: &Call<'_>) -> Done {
     abandoning::told(&settings, &clock).map_err(Failure::failed)
 }
 
-/// Prints what was lost, and what to do about it.
+/// Prints the losses, and the remedy.
 fn print_lost(lost: &Value, token: &Path) -> Done {
     out::line(format_args!("key {} is in force. Set anew:", text(lost, "key")))?;
     for lost in list(lost, "set_anew") {

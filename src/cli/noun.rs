@@ -69,7 +69,7 @@ impl Confirm {
     }
 }
 
-/// The flag of every command that can show what it would do.
+/// The flag `--dry-run`.
 #[derive(Clone, Copy, Debug, Args)]
 pub(super) struct DryRun {
     /// Only show what would be done

@@ -41,7 +41,7 @@ pub(super) fn offer(remote: &Remote, name: &str, path: &str) -> Result<(), Failu
     Ok(())
 }
 
-/// One line for each step, and what it means.
+/// A line for each step, with its meaning.
 fn print(tested: &Value, ok: bool) -> Result<(), Failure> {
     let name = text(tested, "subscription");
     let event_type = text(tested, "event_type");

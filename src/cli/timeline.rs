@@ -321,7 +321,7 @@ fn parent(event: &Value) -> String {
     if parent.is_empty() { parent } else { format!("{parent} ({})", text(event, "parent_binding")) }
 }
 
-/// How many hard children an event has, and the command that lists them if it waits for one.
+/// How many hard children an event has, and the command to list them while it waits.
 fn children(event: &Value) -> String {
     match event.get("hard_children").and_then(Value::as_u64) {
         None | Some(0) => String::new(),

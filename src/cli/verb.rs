@@ -451,7 +451,7 @@ fn content(field: &str, placeholder: &str, given: Value) -> Result<Value, Failur
     }
 }
 
-/// What is stored, with what was given over it.
+/// The stored object, changed by the given flags.
 fn merged(stored: Value, given: Value) -> Value {
     match (stored, given) {
         (Value::Object(mut all), Value::Object(given)) => {

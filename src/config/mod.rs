@@ -60,7 +60,7 @@ pub struct Sources {
 pub struct Loaded {
     /// The settings.
     pub settings: Settings,
-    /// The file that was read, without those of `conf.d` beside it.
+    /// The file that was read, without the files of `conf.d`.
     pub file: Option<PathBuf>,
     /// What the file declares for `oncebox apply`.
     pub declared: declared::Declared,

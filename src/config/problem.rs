@@ -101,7 +101,7 @@ impl SourceText<'_> {
     }
 }
 
-/// The known word that is most similar to an unknown one, if one is similar enough.
+/// The known word most similar to an unknown word, if any is similar enough.
 pub fn most_similar<S: AsRef<str>>(word: &str, known: impl IntoIterator<Item = S>) -> Option<S> {
     let near = known.into_iter().map(|known| (strsim::osa_distance(word, known.as_ref()), known));
     let (distance, best) = near.min_by_key(|(distance, _)| *distance)?;

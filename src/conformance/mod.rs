@@ -280,7 +280,7 @@ impl Test<'_> {
         }
     }
 
-    /// Settles a run that has ended, or kills it if that is due.
+    /// Settles an ended run, or kills an overdue run.
     fn poll(&mut self, mut run: ActiveRun) -> Result<(), Error> {
         let ended = run.running.look().map_err(|source| Error::Command {
             command: "a running consumer".to_owned(),

@@ -318,7 +318,7 @@ impl Task {
         error.at_field(&paths)
     }
 
-    /// Fills the form with the thing as it is, and notes that in it.
+    /// Fills the form with the present values, and notes them in it.
     fn fill(&mut self) {
         let view = View::new(&self.inner, &self.head, &self.session, Form::default());
         let Some((found, payload)) = self.stored(&view) else { return };
@@ -547,7 +547,7 @@ impl Task {
         matches!(admins[..], [only] if Some(only.text("name")) == self.given.get("name"))
     }
 
-    /// What the API would send of the event that it is tried on.
+    /// The request that the API would send for the tried event.
     fn tried(&self, view: &View<'_>) -> Markup {
         let Some(event) = self.given.get("try").filter(|_| self.given.get("again").is_some())
         else {

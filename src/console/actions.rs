@@ -14,7 +14,7 @@ pub(super) struct Action {
     pub(super) name: &'static str,
     /// Its button, and the heading of its form.
     pub(super) label: Text,
-    /// What it does, where the API says it in words for programs.
+    /// A description for people, where the API's is for programs.
     about: Option<Text>,
     /// What it needs.
     pub(super) right: Right,

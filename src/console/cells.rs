@@ -17,7 +17,7 @@ use crate::console::texts::Texts;
 /// The cells that a page computes, by their labels.
 pub(super) type Computed<'a> = &'a [(&'a str, &'a dyn Fn(&Value) -> Markup)];
 
-/// What is shown of an object, and what of it is computed.
+/// The shown values of an object, with the computed ones.
 #[derive(Clone, Copy)]
 pub(super) struct Cells<'a>(pub(super) &'a str, pub(super) Computed<'a>);
 

@@ -181,7 +181,7 @@ pub(super) fn name_of(event: &Value) -> String {
     }
 }
 
-/// Text as it is, with a button that copies it.
+/// A text with a button that copies it.
 pub(super) fn code(view: &View<'_>, text: &str) -> Markup {
     html! { div.code { pre tabindex="0" { code { (text) } } button.quiet.copy type="button" hidden { (view.t.copy) } } }
 }

@@ -29,7 +29,7 @@ pub(super) struct Field {
     pub(super) used_for: Option<UsedFor>,
     /// Whether it is one of the others: `*`.
     pub(super) is_further: bool,
-    /// What it is when it is emptied in a form that changes something.
+    /// The value of an emptied field in a form of changes.
     pub(super) empty: Value,
 }
 

@@ -469,7 +469,7 @@ impl Submissions {
         found.and_then(|(_, done)| done.as_ref()).map(|(_, said)| said.clone())
     }
 
-    /// Forgets a form that failed, so that it can be corrected and sent again.
+    /// Forgets a failed form, so that it can be corrected and sent again.
     pub(super) fn failed(&self, key: &str) {
         self.0.lock().retain(|(have, _)| have != key);
     }

@@ -137,7 +137,7 @@ pub(super) fn all(
     }
 }
 
-/// A field with its label, what it means, and what was typed before.
+/// A field with its label, its meaning, and the text typed before.
 fn one(view: &View<'_>, field: &Field, given: &Form, error: Option<&PageError>) -> Markup {
     let Field { path, kind, used_for, .. } = field;
     if matches!(kind, FieldKind::Is(_)) {

@@ -50,7 +50,7 @@ impl Page {
         Self { path, menu: None, right, is_live: true, show }
     }
 
-    /// Keeps it as it is while it is looked at.
+    /// Keeps the page unchanged while somebody reads it.
     pub(super) const fn still(mut self) -> Self {
         self.is_live = false;
         self

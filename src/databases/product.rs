@@ -2,7 +2,7 @@
 
 pub use crate::model::database_product::Product;
 
-/// `SET LOCAL` ends with the transaction, so that nothing of it stays on a connection that a pooler gives to somebody else.
+/// `SET LOCAL` ends with the transaction, so that nothing stays on a connection of a pooler.
 const POSTGRESQL: &[&str] = &["SET TRANSACTION ISOLATION LEVEL READ COMMITTED; \
      SET LOCAL TimeZone = 'UTC'; \
      SET LOCAL DateStyle = 'ISO'; \

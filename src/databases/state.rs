@@ -58,7 +58,7 @@ impl DatabaseHealth {
         self.last_error = Some(LastError { at: now, words: words.to_owned() });
     }
 
-    /// It answered with an error that is not about one row.
+    /// The database answered with an error about more than a row.
     pub fn complained(&mut self, now: Timestamp, words: &str) {
         self.last_error = Some(LastError { at: now, words: words.to_owned() });
     }

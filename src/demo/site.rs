@@ -115,7 +115,7 @@ impl Topology {
     }
 }
 
-/// What is broken in Logistics on purpose, to show that the count detects it.
+/// A planted fault of Logistics, to show that the count detects it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Broken {
     /// Nothing.

@@ -180,7 +180,7 @@ impl Ledger {
         Self::open(path, FINANCE_SCHEMA)
     }
 
-    /// Creates an outbox table, and a trigger that fills it in the transaction that marks an invoice paid.
+    /// Creates an outbox table, and a trigger that fills it when an invoice is marked paid.
     pub(super) fn create_outbox(&self) -> Result<()> {
         Ok(self.0.execute_batch(FINANCE_OUTBOX)?)
     }

@@ -92,7 +92,7 @@ pub struct Schema {
     pub(super) bytes: usize,
 }
 
-/// What one schema object demands, all of it.
+/// All demands of a schema object.
 type Node = Vec<Rule>;
 
 #[derive(Debug)]

@@ -156,7 +156,7 @@ fn structured(box_name: Option<&str>, outgoing: &OutgoingRequest) -> Vec<u8> {
     event
 }
 
-/// A payload as the JSON that it is, to the byte, without a byte order mark before it.
+/// A JSON payload to the byte, without a byte order mark.
 fn json(payload: &[u8]) -> Option<&RawValue> {
     serde_json::from_str(std::str::from_utf8(without_mark(payload)).ok()?).ok()
 }

@@ -46,7 +46,7 @@ pub enum Unknown {
 }
 
 impl Unknown {
-    /// What a person can do with a delivery of which it is not known whether it is wanted.
+    /// The ways out for a delivery whose filter could not be decided.
     pub const WAY_OUT: &str = "A retry sends it without its filter";
 }
 
@@ -254,7 +254,7 @@ impl Look<'_> {
         }
     }
 
-    /// Notes that a name is there twice, if the path leads to it or through it.
+    /// Notes a doubled name, if the path leads to it or through it.
     fn check_names(&self, path: &Path, state: MatchState, members: &Members) {
         if !members.is_ambiguous() || !self.payload.spend(members.iter().len()) {
             return;

@@ -33,7 +33,7 @@ const MAX_EVENT_HEADERS: usize = 64;
 /// How much memory a template takes for each byte of a payload.
 const TEMPLATE_FACTOR: usize = 32;
 
-/// What stands for the name of a file among the header fields that are kept of what was sent.
+/// The placeholder of a file's name among the kept header fields of a request.
 pub const FILE_NAME: &str = ":file";
 /// What stands for the subject of a mail among them.
 pub const SUBJECT: &str = ":subject";

@@ -13,7 +13,7 @@ const CALLING: [(&str, &str, usize); 5] = [
     ("rejectattr", "test", 1),
 ];
 
-/// The first instruction that uses a filter or a test that does not exist, and what is wrong with it.
+/// The first instruction with an unknown filter or test, and the mistake in words.
 pub fn unknown(env: &Environment<'_>, code: &Instructions<'_>) -> Option<(u32, String)> {
     (0..).map_while(|n| code.get(n).map(|instruction| (n, instruction))).find_map(
         |(n, instruction)| {
@@ -36,7 +36,7 @@ fn lacking(env: &Environment<'_>, kind: &str, name: &str) -> Option<String> {
     (!is_known.is_ok_and(|is_known| is_known)).then(|| format!("there is no {kind} {name}"))
 }
 
-/// What is wrong with a filter or a test that is named in a filter's arguments, if those are constants.
+/// The mistake in a filter or test named in constant arguments of a filter.
 fn called(
     env: &Environment<'_>,
     code: &Instructions<'_>,

@@ -117,7 +117,7 @@ pub fn bound(env: &mut Environment<'static>) {
     }
 }
 
-/// Replaces what calculates with numbers, so that it takes those that are objects.
+/// Replaces the functions that calculate by others for numbers that are objects.
 fn calculate(env: &mut Environment<'static>) {
     env.add_filter(OPERAND, as_float);
     env.add_test("number", |value: Value| digits(&value).is_some() || value.is_number());
@@ -147,7 +147,7 @@ fn calculate(env: &mut Environment<'static>) {
     });
 }
 
-/// A program that pays for what it compares and looks up.
+/// A program that pays for its comparisons and look-ups.
 pub fn paying<'e>(code: &Instructions<'e>) -> Instructions<'e> {
     let operator = |name| vec![Instruction::PerformTest(name, Some(2), NOT_KEPT)];
     let operand = |then: &[Instruction<'e>]| {

@@ -35,9 +35,8 @@ pub enum Exceeded {
     Bytes,
 }
 
-/// Connects to a server and lets `run` talk to it through the address of this machine that it is given. Also returns the
-/// bound that ended the connection, if one did.
-/// Fails when the server cannot be connected to.
+/// Connects to a server and lets `run` talk to it through a local address. Also returns the bound that ended the
+/// connection, if one did. Fails when the server cannot be connected to.
 pub fn bounded<T>(
     server: (&str, u16),
     bounds: Bounds,

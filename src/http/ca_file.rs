@@ -29,7 +29,7 @@ pub enum CaFileError {
         number: usize,
         /// The line on which it begins, from 1.
         line: usize,
-        /// What is wrong with it, and what to do.
+        /// The mistake, and the remedy.
         why: String,
     },
 }

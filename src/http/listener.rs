@@ -28,7 +28,7 @@ const STOP_SWEEP_EVERY: Duration = Duration::from_millis(10);
 /// after some are closed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often it is logged that no connection can be accepted, or that a client has reached its share.
+/// The pause between two log lines about refused connections or about a client at its share.
 const WARN_EVERY: Duration = Duration::from_mins(1);
 
 /// Logged with the address of a client that has reached its share.

@@ -40,8 +40,8 @@ const PATIENCE: Duration = Duration::from_millis(250);
 
 type LookupResult = Result<Vec<SocketAddr>, Arc<io::Error>>;
 
-/// Names that were looked up, and the threads that do it. The system's resolver may take longer than an attempt; its
-/// thread then stores the answer for later attempts.
+/// Looked-up names, and the threads for look-ups. The system's resolver may take longer than an attempt; its thread then
+/// stores the answer for later attempts.
 #[derive(Debug)]
 struct Lookups {
     pool: Arc<LookupPool>,

@@ -49,7 +49,7 @@ struct Ledger {
     exceeded: Vec<Share>,
 }
 
-/// Memory of one share, and the part of it that the service has.
+/// Memory of a share, with the service's part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sums {
     held: Sum,

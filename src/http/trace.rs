@@ -127,7 +127,7 @@ impl Trace {
         self.noted.lock().seen.clone()
     }
 
-    /// An agent of these settings, without connections, that notes what it does.
+    /// An agent of these settings, without connections, with a trace of its steps.
     pub(super) fn agent(
         &self,
         config: Config,

@@ -23,7 +23,7 @@ const MAX_FIELDS: usize = 128;
 /// A forward proxy, and how to log on to it.
 #[derive(Debug)]
 pub struct Proxy {
-    /// Where it is, and what goes through it.
+    /// The proxy's address, and its exceptions.
     pub rules: ForwardProxy,
     /// The field `Proxy-Authorization` with its line end; empty without a user.
     authorization: Zeroizing<String>,

@@ -238,7 +238,7 @@ pub enum Action {
     Create(Origin, SubscriptionSeq),
 }
 
-/// A dead letter or an event that matches a filter, and what is to be done for it.
+/// A dead letter or an event that matches a filter, with the work to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
     /// The number of the delivery or the event.

@@ -118,7 +118,7 @@ pub struct Delivery {
     pub lane: Option<i64>,
     /// The time by which its lane is ordered.
     pub order_at: Timestamp,
-    /// Whether it arrived after deliveries that come behind it in its lane.
+    /// Whether the delivery arrived later than deliveries behind it in its lane.
     pub late: bool,
     /// Whether it waits for an earlier delivery of its lane.
     pub is_behind: bool,

@@ -81,7 +81,7 @@ words! {
 }
 
 impl Class {
-    /// How bad it is, what happened, and what to do.
+    /// The severity, the cause and the remedy.
     #[expect(clippy::too_many_lines, reason = "a table")]
     pub const fn facts(self) -> (Severity, &'static str, &'static str) {
         use Severity::{Critical, Warning};

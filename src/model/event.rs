@@ -112,7 +112,7 @@ words! {
         /// Not at all.
         #[default]
         Soft = "soft",
-        /// The parent completes after it, and is a dead letter if it is one.
+        /// The parent completes after this child, and is a dead letter if the child is.
         Hard = "hard",
     }
 }
@@ -222,7 +222,7 @@ fn as_headers<S: Serializer>(headers: &Option<String>, to: S) -> Result<S::Ok, S
 pub struct FieldError {
     /// The field's name.
     pub field: &'static str,
-    /// What is wrong with it and what would be right.
+    /// The mistake, and the remedy.
     pub problem: String,
 }
 
@@ -452,7 +452,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// Shows it as `processing` if it is among those that are being attempted. The file does not store that.
+    /// Shows the event as `processing` if an attempt is under way. The file does not store that.
     pub fn see_in_flight(&mut self, seqs: &[i64]) {
         let may_be = matches!(self.status, Status::Pending | Status::Failed);
         if may_be && seqs.contains(&self.seq) {
@@ -504,8 +504,8 @@ fn parent(text: &str) -> Option<TraceParent<'_>> {
     (is_valid && ends).then_some(TraceParent { trace, flags })
 }
 
-/// The fields of a trace that are kept with an event, of those with which it came: `tracestate`, and `traceparent` if its
-/// flags are not those that deliveries have anyway. None if the `traceparent` is not valid: a new trace begins.
+/// The fields of a trace that are kept with an event: `tracestate`, and `traceparent` if its flags are not those that
+/// deliveries have anyway. None if the `traceparent` is not valid: a new trace begins.
 pub fn trace_fields<'h>(
     field: impl Fn(&str) -> Option<&'h str>,
 ) -> impl Iterator<Item = (&'static str, &'h str)> {

@@ -130,7 +130,7 @@ pub struct ExternalCall {
     /// `PROCESSING`: it is under way, or was when the service ended. `FAILED`: it is tried again. `FAILED_END`: it was
     /// given up, skipped or cancelled.
     pub state: CallState,
-    /// Failed calls about the entity since the last one that was accepted before this one.
+    /// Failed calls about the entity since the last accepted call before this.
     pub failed_count: u32,
     /// Its delivery.
     pub delivery: DeliverySeq,

@@ -99,7 +99,7 @@ pub enum NewHold {
         /// How many probes have failed.
         failed: u32,
     },
-    /// Not called until a person acts, because it refuses what it is sent.
+    /// Not called until a person acts, because the target refuses its requests.
     Rejecting,
     /// Disabled, with the reason.
     Disabled(String),

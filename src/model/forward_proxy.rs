@@ -82,7 +82,7 @@ fn is_below(name: &str, domain: &str) -> bool {
     }
 }
 
-/// A name that the proxy is not asked for, with the settings that change it.
+/// A name that goes past the proxy, with the settings that change this.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameRefused {
     /// It looks like one of the site's own network.

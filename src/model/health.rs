@@ -122,7 +122,7 @@ pub fn clock(shown: Timestamp, suspicion: Option<Suspicion>) -> Check {
     Check::new("clock", level, value, detail)
 }
 
-/// Why a clock is not believed, what that keeps from happening, and what to do.
+/// The reason why a clock is not believed, with the consequence and the remedy.
 fn doubt(shown: Timestamp, suspicion: Suspicion) -> String {
     let why = match suspicion.doubt {
         ClockDoubt::Set => "it was set while the service ran",

@@ -88,7 +88,7 @@ words! {
     }
 }
 
-/// What is known of a target that is probed while it is idle.
+/// Knowledge about a target that is probed while idle.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct Health {
     pub state: HealthState,

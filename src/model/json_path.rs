@@ -23,7 +23,7 @@ pub struct PathError {
     pub why: &'static str,
 }
 
-/// One step from a value down to one in it.
+/// One step from a value down to a member or an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step<'a> {
     /// To the member with this name.

@@ -80,8 +80,8 @@ pub struct OrderTerms {
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "json_fields::whole")]
     #[schemars(with = "Option<Whole<1, 1000>>")]
     pub park_after: Option<u32>,
-    /// Of the events with one `funnel_value`, one at a time is in flight at this point, across all subscriptions that
-    /// name it.
+    /// Events with the same `funnel_value` are in flight one at a time at this point, across all subscriptions of the
+    /// point.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<NameText>")]
     pub funnel_point: Option<String>,

@@ -99,7 +99,7 @@ impl OperationalKind {
         }
     }
 
-    /// The one that tells that such an escalation is over.
+    /// The kind for the end of such an escalation.
     pub const fn of_end(class: Class) -> Option<Self> {
         match class {
             Class::SourceFailing | Class::SourceReplaced | Class::SourceSilent => {

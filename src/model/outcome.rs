@@ -38,7 +38,7 @@ pub enum Outcome {
     },
     /// A mail server or a folder will never take it.
     Refused {
-        /// What it said, or what is in the way.
+        /// The target's words, or the obstacle.
         reason: String,
     },
     /// A broker refused it or did not acknowledge it, or a folder cannot be written.

@@ -193,7 +193,8 @@ impl TargetUrl {
         self.host.parse().ok()
     }
 
-    /// Whether the HTTP client's own parser finds the same host and port, so that it calls what was checked.
+    /// Whether the HTTP client's own parser finds the same host and port, so that the checked address is the called
+    /// address.
     fn agrees_with_client(&self) -> bool {
         let Ok(sample) = self.fill(|_name| Some("x")) else { return false };
         let Ok(uri) = sample.parse::<http::Uri>() else { return false };

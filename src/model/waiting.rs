@@ -22,7 +22,7 @@ words! {
         Time = "time",
         /// A deliverer, or the rate of its subscription.
         Turn = "turn",
-        /// A consumer that fetches it, or that has leased it.
+        /// A consumer fetches the delivery, or has leased it.
         Consumer = "consumer",
         /// The target, which has accepted it and has to confirm it.
         Confirmation = "confirmation",

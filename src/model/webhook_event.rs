@@ -134,8 +134,8 @@ pub struct WebhookEvent {
 pub type Began = (i64, Timestamp);
 
 impl WebhookEvent {
-    /// Shows it as `processing`, and since when, if it is among those that are being attempted. The file does not store
-    /// that before the first attempt has ended.
+    /// Shows the webhook as `processing` since its attempt began, if an attempt is under way. The file does not store that
+    /// before the first attempt has ended.
     pub fn see_in_flight(&mut self, began: &[Began]) {
         let began = began.iter().filter(|(seq, _)| *seq == self.seq).map(|(_, at)| *at).min();
         if self.status == Status::Received && began.is_some() {

@@ -124,7 +124,7 @@ impl Claims {
         Ok(free.into_iter().filter(is_there).collect())
     }
 
-    /// Finishes an effect in the transaction that stores what came of it, and keeps the answer to its request.
+    /// Finishes an effect in the transaction of its result, and keeps the answer to its request.
     pub fn finish(
         &self,
         tx: &WriteTx<'_>,
@@ -146,7 +146,7 @@ impl Claims {
         Ok(())
     }
 
-    /// Ends an effect that an earlier process was cut off from, and audits that it failed.
+    /// Ends an effect that an earlier process left, and audits the failure.
     pub fn end_cut_short(&self, claim: Claim) -> Result<()> {
         let at = At::of(&self.env.clock);
         let Claim { effect, reserved } = claim;

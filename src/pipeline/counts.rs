@@ -110,8 +110,7 @@ impl Counts {
         }
     }
 
-    /// Counts the events of one request or batch, each with whether it was stored before and whether it differs from
-    /// what was stored.
+    /// Counts the events of one request or batch: new, stored before, and different from the stored event.
     pub fn admitted(&self, tenant: &str, events: impl Iterator<Item = (bool, bool)>) {
         let mut new = 0_u32;
         for (repeated, differs) in events {

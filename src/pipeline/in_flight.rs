@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::pipeline::prelude::*;
 
-/// The deliveries that are being attempted, and those that may not be.
+/// Deliveries under way, and deliveries that must not be.
 #[derive(Debug, Default)]
 pub struct InFlight {
     /// Each with the time of its start.

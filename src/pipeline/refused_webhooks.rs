@@ -88,8 +88,8 @@ impl RefusedWebhooks {
         kept.tenants.entry(tenant.to_owned()).or_default().push_back(row);
     }
 
-    /// Stores what is new, a part of it in one transaction; returns whether there may be more. What cannot be stored
-    /// is tried again.
+    /// Stores the new refusals, a part in each transaction; returns whether there may be more. What cannot be stored is
+    /// tried again.
     pub fn store(&self, store: &Store) -> Result<bool> {
         let new = self.unstored();
         if new.is_empty() {

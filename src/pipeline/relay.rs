@@ -136,7 +136,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Routes rows one by one, so that a row that fails does not hold up the others.
+    /// Routes rows singly, so that a failing row does not hold up the others.
     fn one_by_one(&self, after: i64) -> Result<Relayed> {
         let found = self.unrouted(after, MAX_ROWS)?;
         let more = u32::try_from(found.len()).is_ok_and(|have| have >= MAX_ROWS);

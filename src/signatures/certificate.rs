@@ -141,7 +141,7 @@ mod tests {
 
     use super::*;
 
-    /// A root, and a certificate for that name that it signed, in PEM.
+    /// A root, and a certificate signed by it for this name, in PEM.
     fn chain(name: &str) -> (CertificateDer<'static>, String) {
         let mut root = CertificateParams::new(Vec::new()).unwrap();
         root.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

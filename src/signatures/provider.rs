@@ -112,7 +112,7 @@ pub struct NewProvider {
     pub scheme: Scheme,
     /// Which of its requests are repetitions.
     pub repeats: Repeats,
-    /// The address that it posts to, if that differs from this machine's own; a signature may cover it.
+    /// The address for its posts, if not this machine's own; a signature may cover it.
     pub public_url: Option<PublicUrl>,
     /// The policy on personal data in its webhooks.
     pub pii: Pii,

@@ -98,8 +98,8 @@ impl Position {
         Self { tx, id: i64::MAX, row: None, system: system.number.clone() }
     }
 
-    /// Refuses a database in which our position means nothing, or in which the rows before it are not those that were
-    /// read. `row` is the fingerprint of the row at the position now, if that row is still there.
+    /// Refuses a database in which our position means nothing, or whose earlier rows are not the rows that were read. `row`
+    /// is the fingerprint of the row at the position now, if that row is still there.
     pub fn check(&self, system: &System, row: Option<&str>, source: &str) -> Result<(), String> {
         let replaced = |why: String| {
             Err(format!(

@@ -85,7 +85,7 @@ impl Field {
     /// The fields that a row's fingerprint covers.
     pub const OF_FINGERPRINT: [Self; 2] = [Self::EventType, Self::Payload];
 
-    /// Whether it identifies something, so that two values must never be read as one.
+    /// Whether the field identifies something, so that two values must stay two.
     pub const fn is_identifier(self) -> bool {
         matches!(
             self,

@@ -428,7 +428,7 @@ impl Mistakes {
     }
 }
 
-/// Pairs of events that have one key but differ, as indexes of the first and the later one.
+/// Pairs of different events with the same key, as indexes of the first and the later.
 fn contradictions(events: &[NewEvent]) -> Vec<(usize, usize)> {
     let mut known: BTreeMap<(&str, &str), (usize, &NewEvent)> = BTreeMap::new();
     let mut found = Vec::new();

@@ -22,7 +22,7 @@ pub(super) struct TableReader {
     settings: Option<TableSettings>,
     /// The file's data version and the cursor at which everything was read.
     read: Option<(i64, i64)>,
-    /// Whether rows are stored one by one, because one of them cannot be stored.
+    /// Whether rows are stored singly, because a row among them cannot be stored.
     one_by_one: bool,
 }
 

@@ -102,7 +102,7 @@ pub struct TableState {
     pub at_cursor: Option<String>,
 }
 
-/// Checks that a table is the one that was copied up to `cursor`; if not, says why and how a person decides.
+/// Checks that a table is the same that was copied up to `cursor`; if not, says why and how a person decides.
 ///
 /// A file that was compacted, or copied and put back, is another file with an equal last row, and is accepted. So is a
 /// file whose old rows were deleted. Only the file's inode is compared, because its device number may change with

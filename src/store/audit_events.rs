@@ -146,8 +146,8 @@ pub struct ResourceName {
     pub kind: Option<String>,
 }
 
-/// The names of the resource that a tenant knows by an id or a name, that one among them; `None` if neither a resource nor an
-/// audit event of this file is known by it.
+/// All names of the resource with this id or name, as a tenant knows it; `None` if neither a resource nor an audit event of
+/// this file is known by it.
 pub fn names_of(tx: &ReadTx<'_>, of: &str, name: &str) -> Result<Option<Vec<ResourceName>>> {
     let found: Vec<(String, String)> = tx.rows(NAMES, (of, name), tuple)?;
     if found.is_empty() && !tx.exists(IS_NAMED, [name])? {
@@ -264,7 +264,7 @@ pub fn leave(tx: &WriteTx<'_>, from: Head, to: Head) -> Result<()> {
     tx.execute(LEAVE, (from.seq, to.seq)).map(drop)
 }
 
-/// Notes in the file of a month that its rows follow `start` and that `last` is one of them.
+/// Notes in the file of a month that its rows follow `start` and include `last`.
 pub fn note_ends(tx: &WriteTx<'_>, start: Head, last: Head) -> Result<()> {
     if meta::audit_start(tx)?.is_none() {
         meta::set_audit_start(tx, start)?;

@@ -26,7 +26,7 @@ pub fn limit(tx: &WriteTx<'_>, now: Timestamp) -> Result<()> {
     Duty::ALL.iter().try_for_each(|duty| limit_one(tx, duty.as_str(), now.plus(duty.every()), now))
 }
 
-/// Makes duties due that this file has never seen, so that one that is never done is late some day.
+/// Makes duties due that are new to this file, so that a duty never done is late some day.
 pub fn expect(tx: &WriteTx<'_>, now: Timestamp) -> Result<()> {
     tx.mark_unseen();
     Duty::ALL.iter().try_for_each(|duty| tx.execute(EXPECT, (duty.as_str(), now)).map(drop))

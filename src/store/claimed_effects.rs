@@ -72,7 +72,7 @@ changes! {
     pub fn add_done(seq: i64, more: i64) of "a claimed effect" =
         "UPDATE claimed_effects SET done = done + ?2 WHERE seq = ?1";
 
-    /// Renames what an effect is done to, so that another one can be claimed for the name before.
+    /// Renames the resource of an effect, so that another effect can be claimed for the earlier name.
     pub fn rename(seq: i64, subject: &str) of "a claimed effect" =
         "UPDATE claimed_effects SET subject = ?2 WHERE seq = ?1";
 

@@ -26,7 +26,7 @@ queries! {
                         WHERE p.seq = provider_seq AND p.deleted_at IS NOT NULL)
      LIMIT ?2";
 
-    /// Those that are `next` and due to be verified, one of each tenant.
+    /// Credentials that are `next` and due to be verified, one of each tenant.
     // The one of each tenant that is due the longest: they are verified one at a time.
     pub fn to_verify(now: Timestamp, limit: u32) -> Vec<Named> = rows as tuple "
     SELECT tenant, id, min(verify_at) FROM credentials
@@ -38,7 +38,7 @@ queries! {
      GROUP BY tenant
      ORDER BY 3 LIMIT ?2";
 
-    /// Those that have to be rotated by themselves, one of each tenant.
+    /// Credentials due for rotation, one of each tenant.
     // One of each tenant. By the clock, or because the target refuses the credential. A rotation that failed is tried again after a day by the
     // clock, and with the next hold. What a hold asks for, such as of a target that accepts pings and refuses events, is
     // done ?4 times on a day ?3 at most.

@@ -262,7 +262,7 @@ pub enum OrderedBy {
     Place,
 }
 
-/// The place of a delivery, for the one that replaces it.
+/// The place of a delivery, for its replacement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) subscription: SubscriptionSeq,
@@ -327,7 +327,7 @@ changes! {
                     WHERE s.seq = deliveries.subscription_seq AND s.deleted_at IS NULL)";
 }
 
-/// The place of a delivery, made free for the one that replaces it.
+/// The place of a delivery, made free for its replacement.
 pub(super) fn place(tx: &WriteTx<'_>, delivery: DeliverySeq) -> Result<Place> {
     let (mut place, may_go_earlier) = tx.prepare(PLACE)?.query_row([delivery], |row| {
         let place = Place { subscription: row.get(0)?, lane: row.get(1)?, order_at: row.get(2)? };

@@ -148,7 +148,7 @@ fn finish_change(
     store_answer(tx, tenant, key, status, body, Some(change_bytes))
 }
 
-/// Frees the key of a request that was not carried out, so that a repeated one is.
+/// Frees the key of a request that was not carried out, so that a repetition is.
 pub fn release(tx: &WriteTx<'_>, tenant: &str, key: &str) -> Result<()> {
     tx.kept_answers().deleted();
     delete_claimed(tx, tenant, key)

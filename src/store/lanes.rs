@@ -132,8 +132,8 @@ pub(super) fn elect_head(tx: &WriteTx<'_>, lane: i64, now: Timestamp) -> Result<
     Ok(())
 }
 
-/// The time in the lane's order of the last delivery that is open in it or blocks it, and of all dead letters as well: a
-/// replay puts them before later arrivals. If the first is `None`, a new one is the lane's head.
+/// The time in the lane's order of the last delivery that is open or blocks the lane, dead letters included: a replay puts
+/// them before later arrivals. If the first is `None`, a new one is the lane's head.
 pub(super) fn last(tx: &ReadTx<'_>, lane: i64) -> Result<(Option<Timestamp>, Option<Timestamp>)> {
     let found = tx.first(LAST, [lane], tuple::<(Option<Timestamp>, _, Option<Timestamp>)>)?;
     let (open, blocking, dead) = found.unwrap_or_default();

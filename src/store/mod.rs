@@ -103,7 +103,7 @@ const STEPS_PER_CHECK: i32 = 1000;
 pub struct Store {
     path: Arc<PathBuf>,
     readers: Pool,
-    /// One reader that serves only look-ups by key, so that they never wait for a list.
+    /// A reader for look-ups by key alone, so that they never wait for a list.
     lookups: Pool,
     /// Readers for lists, so that a long list delays only other lists.
     lists: Pool,

@@ -41,9 +41,9 @@ const OF_WEBHOOK_EVENT: &str = "
 pub struct Cause<'a> {
     /// Whose it is.
     pub tenant: &'a str,
-    /// Names the cause among those of its kind, so that it is told once.
+    /// Names the cause among the causes of its kind, so that it is told once.
     pub key: &'a str,
-    /// The kind of thing that it is about, and which one.
+    /// The kind and the name of the thing concerned.
     pub aggregate: (&'a str, &'a str),
     /// When it happened (wall time).
     pub at: Timestamp,
@@ -264,7 +264,7 @@ pub(super) struct HoldChange<'a> {
     pub(super) since: Timestamp,
     /// Who or what put it.
     pub(super) detail: &'a str,
-    /// What was delivered by the attempt that caused it; `None`: a person's doing.
+    /// The delivered thing of the causing attempt; `None`: a person's doing.
     pub(super) by: Option<Origin>,
     /// When.
     pub(super) at: Timestamp,

@@ -53,7 +53,7 @@ pub enum Inserted {
         /// Whether the content sent now differs from the stored content.
         differs: bool,
     },
-    /// Nothing was stored, because it cannot have the parent that it names.
+    /// Nothing was stored, because the event cannot have this parent.
     NoParent(Defect),
 }
 
@@ -74,8 +74,8 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<Insert
     insert_planned(tx, new, &plan, parent, now)
 }
 
-/// Stores an event that replaces a delivery, and its one delivery at that one's place; returns the delivery.
-/// Fails with `Changed` if the subscription does not take the event.
+/// Stores an event that replaces a delivery, with a delivery at the same place; returns the delivery. Fails with `Changed`
+/// if the subscription does not take the event.
 pub(super) fn insert_in_place(
     tx: &WriteTx<'_>,
     new: &NewEvent,

@@ -82,7 +82,7 @@ enum RowResult {
     Routed(String),
     /// It cannot be used.
     Quarantined,
-    /// It is as it was, because it was not examined before, or has changed since.
+    /// The row is unchanged, because it was not examined before, or has changed since.
     Left,
 }
 
@@ -119,9 +119,9 @@ pub fn relay(
     Ok(done)
 }
 
-/// Routes rows that were committed before this transaction, so that events published in it come after them. Does
-/// nothing unless a subscription or the published event asks for order, and once per transaction if all could be
-/// routed. The relay routes the rows beyond [`MAX_BEFORE`], and those that fail here.
+/// Routes the rows committed before this transaction, so that its own events come after them. Does nothing unless a
+/// subscription or the published event asks for order, and once per transaction if all could be routed. The relay routes
+/// the rows beyond [`MAX_BEFORE`], and those that fail here.
 pub fn relay_before(
     tx: &WriteTx<'_>,
     examined: &ExaminedRows,
@@ -149,7 +149,7 @@ pub fn relay_before(
     }
 }
 
-/// Routes a row, or quarantines it, if it still is as it was examined.
+/// Routes a row, or quarantines it, if unchanged since it was examined.
 fn relay_one(
     tx: &WriteTx<'_>,
     examined: Option<&ExaminedRow>,

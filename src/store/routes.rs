@@ -177,7 +177,7 @@ impl RouteTable {
         self.facts = all.fold(RouteFacts::default(), |sum, own| sum.and(own.facts));
     }
 
-    /// Puts a route in the place of the one of that number, or removes it. Returns the one before.
+    /// Replaces the route of a number, or removes it. Returns the one before.
     fn put(&mut self, seq: SubscriptionSeq, route: Option<Arc<Route>>) -> Option<Arc<Route>> {
         let before = match &route {
             Some(route) => self.by_seq.insert(seq, Arc::clone(route)),

@@ -43,7 +43,7 @@ const SOURCES: &str =
 
 const FORGET: &str = "DELETE FROM seen_keys WHERE hash = ?1";
 
-/// 16 bytes that stand for what makes an event one event.
+/// 16 bytes for the identity of an event.
 pub type Hash = Vec<u8>;
 /// Tenant, source and key of an event: what makes it one event.
 pub type Identity<'a> = (&'a str, &'a str, &'a str);

@@ -361,7 +361,8 @@ pub fn end_audited(
     Ok(!ended.is_empty())
 }
 
-/// Ends those holds of a subscription that `ends` names and their escalations, and tells of it; returns their reasons.
+/// Ends the holds of a subscription for which `ends` says so, with their escalations, and tells of it; returns their
+/// reasons.
 fn end(
     tx: &WriteTx<'_>,
     subscription: SubscriptionSeq,

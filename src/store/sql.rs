@@ -173,7 +173,7 @@ macro_rules! update {
     };
 }
 
-/// Makes functions that run one statement with their arguments, by the method of `ReadTx` that is named.
+/// Makes functions that run a statement with their arguments, by the named method of `ReadTx`.
 macro_rules! queries {
     ($(
         $(#[$doc:meta])*

@@ -26,8 +26,7 @@ pub fn starter() -> u32 {
     getuid().as_raw()
 }
 
-/// If root started this process, takes the rights that [`in_directory`] works with from now on, in this thread and in
-/// threads that it starts.
+/// If root started this process, takes the rights of [`in_directory`] from now on, in this thread and its children.
 pub fn become_owner_of(directory: &Path) -> io::Result<()> {
     if getuid().is_root() { Rights::over(directory)?.take() } else { Ok(()) }
 }

@@ -32,7 +32,7 @@ pub struct Parcel<'a> {
     pub trace: Option<&'a Trace>,
 }
 
-/// An event's payload as it came, beside the text that a template made of it.
+/// An event's payload as received, beside the text of a template.
 #[derive(Clone, Debug)]
 pub struct Attachment {
     /// Its media type.

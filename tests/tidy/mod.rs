@@ -5,6 +5,7 @@
 
 mod names;
 mod repeats;
+mod sentences;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -111,7 +111,7 @@ pub fn faults(month: &ReadTx<'_>, database: &ReadTx<'_>) -> Result<Vec<String>> 
     Ok(faults)
 }
 
-/// Counts events that the database has as well, without a note that it does.
+/// Counts events that are in the database as well, without a note of it.
 fn twice(month: &ReadTx<'_>, database: &ReadTx<'_>, kind: ArchivedKind) -> Result<u64> {
     let mut count = 0;
     let mut after = 0;

@@ -22,7 +22,7 @@ struct Part {
 
 /// What is done with one kind of event.
 struct Statements {
-    /// The event and all that belongs to it, in the order in which it is deleted.
+    /// The event and all its rows, in the order of deletion.
     parts: [Part; 6],
     bodies: Part,
     /// What else a reader needs. It is copied and stays: subscriptions, and the latest calls about things, which keep older

@@ -120,7 +120,7 @@ fn known(path: &Path) -> Result<Vec<(&'static str, &'static str)>> {
 /// A temporary view over several files.
 struct View {
     name: &'static str,
-    /// The column of what it reads that identifies a row.
+    /// The column that identifies a row.
     key: &'static str,
     /// What it reads of a file.
     part: String,

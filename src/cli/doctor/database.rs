@@ -101,7 +101,7 @@ fn whole(here: &Installation, path: &Path, found: &Findings) -> Vec<Finding> {
     all
 }
 
-/// Whether the key that is there is the one that sealed the secrets.
+/// Whether the present key sealed the secrets.
 fn sealed_by(here: &Installation, found: &Findings) -> Option<Finding> {
     let want = found.key_id.as_ref()?;
     let have = master_key::find(&here.settings).ok()??.key.key_id();

@@ -280,7 +280,7 @@ fn credentials(view: &View<'_>, name: &str) -> Markup {
     }
 }
 
-/// A test while it runs, and what came of it.
+/// A running test, and its result.
 pub(super) fn test(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let found = view.one("/v1/subscription-tests")?;

@@ -249,7 +249,7 @@ fn scrubbed(product: Product, refusal: &Refusal) -> String {
 const ENDS_TRANSACTION: &str =
     "; it runs in a transaction of Oncebox: take COMMIT, ROLLBACK and BEGIN TRANSACTION out of it";
 
-/// Whether it was refused because a statement or a procedure ends the transaction that it runs in.
+/// Whether the cause is a statement or a procedure that ends its own transaction.
 fn ends_transaction(product: Product, refusal: &Refusal) -> bool {
     let numbers: &[i32] = match product {
         Product::Postgresql => &[],

@@ -70,8 +70,8 @@ const FORGET_BODIES: &str = "DELETE FROM payloads WHERE seq IN (SELECT value FRO
 
 const LAST: &str = "SELECT seq FROM sqlite_sequence WHERE name = ?1";
 
-/// Removes what those events have that are still finished: payloads, what was sent of them, and the answers. Returns
-/// how many.
+/// Removes the dependent rows of the events that are still finished: payloads, what was sent of them, and the answers.
+/// Returns how many.
 pub(super) fn expunge(
     tx: &WriteTx<'_>,
     kind: JobKind,

@@ -156,7 +156,7 @@ impl Json {
         }
     }
 
-    /// The value of a member, if it is an object that has one of this name.
+    /// The value of the member with this name, if there is one.
     pub fn get(&self, name: &str) -> Option<&Self> {
         self.as_object()?.get(name)
     }

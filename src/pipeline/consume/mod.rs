@@ -30,7 +30,7 @@ use crate::store::tx::ChangedSubscriptions;
 
 /// Requests that may wait for events at once. Each occupies a connection, and most connections are for other requests.
 const MAX_WAITING: usize = 512;
-/// A tenant may let one more wait while it has fewer than this many times what is free.
+/// A tenant may let another request wait while it has fewer than this many times the free places.
 const WAITING_TIMES: usize = 3;
 /// Deliveries one answer may have.
 pub const MAX_ITEMS: u32 = 100;

@@ -29,7 +29,7 @@ const PARCEL_FACTOR: usize = 2;
 pub(super) struct Admission<'d> {
     /// What an attempt needs of it.
     pub(super) outgoing: OutgoingRequest,
-    /// Whether it was in hand at two unclean ends, so that it is not sent.
+    /// Whether two unclean ends met the delivery in hand, so that nothing is sent.
     pub(super) is_convicted: bool,
     /// What is held until the attempt is over.
     pub(super) permit: WorkPermit<'d>,
@@ -42,7 +42,7 @@ pub(super) struct WorkPermit<'d> {
     _share: Option<Share>,
 }
 
-/// The lock that keeps other attempts from running beside one that the process may have died on.
+/// The lock for an attempt that the process may have died on: no other runs beside.
 enum SuspectLock<'d> {
     /// The process is not suspected to die on deliveries.
     NotNeeded,

@@ -36,7 +36,7 @@ pub(super) const PULLED: &str = "its consumers fetch its events";
 pub(super) struct BuiltRequest {
     /// Its method; empty if its target writes its own words.
     pub(super) method: &'static str,
-    /// Time for it, with the token that it may need.
+    /// Time for the work, with the token it may need.
     pub(super) timeout: Duration,
     /// Where it goes.
     pub(super) url: String,

@@ -12,7 +12,7 @@ use crate::store::renderings;
 pub(super) struct FixedRequest(pub(super) BuiltRequest);
 
 impl Deliverer {
-    /// Stores what was rendered, unless it is the payload as it is, or an earlier attempt has stored it.
+    /// Stores the rendered body, unless an earlier attempt has, or the payload itself is sent.
     pub(super) fn fix(
         &self,
         opened: &OpenedDelivery<'_>,

@@ -45,7 +45,7 @@ const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 const WAITS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(15));
 /// Whether an escalation is over is looked at once in so many looks, which are seconds.
 const RARELY: u32 = 5;
-/// Rotations that one look begins, and credentials that it ends.
+/// Rotations to begin and credentials to end, found by one look.
 const MAX_ROWS: u32 = 20;
 /// Versions of all credentials of one owner that are in force at most.
 const MAX_IN_FORCE: usize = 32;

@@ -54,7 +54,7 @@ pub(super) struct Match {
 #[derive(Clone, Copy)]
 pub(super) struct Level {
     reached: [MatchState; MAX_RULES],
-    /// One bit for each rule whose path names this value or one above it, and for rules without a path.
+    /// A bit for each rule whose path names this value or a value above, and for rules without a path.
     inside: u32,
     /// The rule that applies to everything in this value, except where another rule allows it.
     pub(super) acting: Option<usize>,

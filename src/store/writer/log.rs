@@ -80,8 +80,8 @@ impl WriterLoop {
         self.close();
     }
 
-    /// Copies the write-ahead log into the file and removes it, so that one file remains. If there is no room, the log
-    /// stays and the next start reads it.
+    /// Copies the write-ahead log into the file and removes the log. If there is no room, the log stays and the next start
+    /// reads it.
     pub(super) fn close(self) {
         // The program that does the checkpoints has the file open, so closing it here does not empty the log.
         if !self.checkpoints {
@@ -136,8 +136,8 @@ impl WriterLoop {
             || self.room.to_empty.load(Ordering::Relaxed)
     }
 
-    /// Copies the log into the file if it is long, and empties it if that was requested. What a reader keeps from ending is
-    /// tried again soon. `idle`: there was no job for a heartbeat interval.
+    /// Copies a long log into the file, and empties it on request. What a reader keeps from ending is tried again soon.
+    /// `idle`: there was no job for a heartbeat interval.
     pub(super) fn maintain_log(&mut self, idle: bool) {
         self.unlooked = 0;
         let Ok(mut log) = self.checkpoint("NOOP") else { return };

@@ -85,7 +85,7 @@ pub(super) fn transaction_number(product: Product) -> Option<Statement> {
     }
 }
 
-/// The error of an effect that ended its transaction, in the state that the standard has for it.
+/// The error of an effect that ended its transaction, with the state of the SQL standard.
 pub(super) fn transaction_ended() -> Error {
     Error::Refused(Refusal {
         sqlstate: "2D000".to_owned(),

@@ -9,7 +9,7 @@ use std::hash::Hash;
 use crossbeam_channel::{Sender, bounded};
 use parking_lot::Mutex;
 
-/// Work that waits, by what it is for.
+/// Waiting work, by its purpose.
 #[derive(Debug)]
 pub(super) struct Together<K: Eq + Hash, W, O> {
     queues: Mutex<HashMap<K, Vec<Waiting<W, O>>>>,

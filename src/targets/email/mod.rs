@@ -29,7 +29,7 @@ const MAX_ADDRESSES: usize = 20;
 pub struct Email {
     /// Where a tenant's e-mails of the day are counted.
     pub store: Store,
-    /// Says which day it is, as it says to those who make the messages.
+    /// Says which day it is, the same to every maker of messages.
     pub clock: Clock,
     /// The mail server.
     pub settings: Live,

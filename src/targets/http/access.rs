@@ -171,7 +171,7 @@ impl Access {
         Ok(None)
     }
 
-    /// The credential that signs, or the first of those that do.
+    /// The first credential that signs.
     pub fn key_id(&self) -> &str {
         self.signing.first().map_or("", |(id, _)| id)
     }

@@ -37,7 +37,7 @@ pub(in crate::targets) struct Token {
 }
 
 impl Token {
-    /// Whether it is still good, and another than the one that was refused.
+    /// Whether the token is still good, and another than the refused token.
     fn serves(&self, wire: &Wire<'_>, refused: Option<&Self>) -> bool {
         let was_refused = refused.is_some_and(|refused| Arc::ptr_eq(&refused.value, &self.value));
         self.until > wire.monotonic() && !was_refused

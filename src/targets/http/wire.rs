@@ -29,7 +29,7 @@ pub enum NotSent {
 }
 
 impl NotSent {
-    /// What that is for the attempt, which was made at that time.
+    /// The outcome of the attempt, made at that time.
     pub(in crate::targets) fn outcome(self, at: Timestamp) -> Outcome {
         match self {
             Self::Call(CallError::Blocked(reason)) => Outcome::Blocked { reason },

@@ -287,7 +287,7 @@ fn a_released_lane_that_is_due_later_is_looked_at_then_and_not_at_once() {
 /// Subscriptions of one kind: their tenant, their pace, how many, and how many deliveries each has due.
 type Group = (&'static str, Pace, usize, i64);
 
-/// A machine of 64 deliverers that has read what is due, and how many deliveries of each group it started.
+/// A machine of 64 deliverers with all due deliveries read, and how many of each group were started.
 fn served(groups: &[Group]) -> (Machine, Vec<usize>) {
     let mut machine = Machine::new(64);
     let mut group_of = Vec::new();
@@ -543,7 +543,7 @@ enum Beside {
     ABusyTenant,
 }
 
-/// Plays a hundred new endpoints that hang and then a new one that answers, all of one tenant, due at once. Returns when the
+/// Plays a hundred new endpoints that hang and then an answering endpoint, all of one tenant, due at once. Returns when the
 /// last one is called, and how many requests were cut short.
 fn healthy_behind_a_hundred(beside: Beside, timeout: Duration) -> (Duration, usize) {
     const HANGING: usize = 100;
