@@ -32,7 +32,7 @@ use crate::pipeline::upkeep::master_key_rotation::Rotation;
 use crate::pipeline::{Pipeline, PipelineSetup};
 use crate::privacy::Privacy;
 use crate::sources::relays::Relaying;
-use crate::sources::{self, Shared, SourceStatuses};
+use crate::sources::{self, RelayServices, SourceStatuses};
 use crate::store::writer::WriterLoop;
 use crate::store::{Store, runs};
 use crate::sys::disk::Gauge;
@@ -200,8 +200,8 @@ fn source_services(
     disk: Arc<DiskWatch>,
     suspects: Arc<Suspects>,
     databases: Databases,
-) -> Shared {
-    Shared {
+) -> RelayServices {
+    RelayServices {
         env: env.clone(),
         disk,
         counts: Arc::clone(&flow.counts),
@@ -220,7 +220,7 @@ fn archive_work(env: &Env, flow: &Pipeline, disk: &Arc<DiskWatch>) -> ArchiveWor
 /// The stages that the API hands work to.
 fn stages(
     flow: &Pipeline,
-    services: Shared,
+    services: RelayServices,
     rotation: Rotation,
     backups: Backups,
     jobs: &Runner,

@@ -80,10 +80,10 @@ pub fn join(thread: JoinHandle<()>) {
 /// The inbox of one thread: other threads leave messages and wake it; it takes all messages at once. `M` collects what was
 /// left since the last look. Clones share it.
 #[derive(Debug)]
-pub struct Inbox<M>(Arc<Shared<M>>);
+pub struct Inbox<M>(Arc<InboxState<M>>);
 
 #[derive(Debug, Default)]
-struct Shared<M> {
+struct InboxState<M> {
     left: Mutex<Left<M>>,
     bell: Condvar,
 }

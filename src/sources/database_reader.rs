@@ -14,7 +14,7 @@ use crate::sources::database_settings::{DatabaseSettings, Mode};
 use crate::sources::database_stall::Stall;
 use crate::sources::database_state::{Asked, DatabaseState, Position};
 use crate::sources::rows::{ReadRow, ready};
-use crate::sources::shared::{Obstacle, ReadyRow, Shared, SourceError, Storing, Turn};
+use crate::sources::shared::{Obstacle, ReadyRow, RelayServices, SourceError, Storing, Turn};
 use crate::sources::tables::dialect::Wanted;
 use crate::sources::tables::remote::{MAX_ROWS, RemoteRow, RemoteTable};
 use crate::sources::tables::{Progress, set_identity};
@@ -66,7 +66,7 @@ struct Lag {
 
 /// A turn and what it works with.
 struct Work<'a> {
-    shared: &'a Shared,
+    shared: &'a RelayServices,
     source: &'a Source,
     state: DatabaseState,
     settings: &'a DatabaseSettings,
@@ -78,7 +78,7 @@ impl DatabaseReader {
     /// Reads, stores and marks the next rows.
     pub(super) fn turn(
         &mut self,
-        shared: &Shared,
+        shared: &RelayServices,
         source: &Source,
         settings: &DatabaseSettings,
     ) -> Outcome<Turn> {
@@ -92,7 +92,7 @@ impl DatabaseReader {
 
     fn attempt(
         &mut self,
-        shared: &Shared,
+        shared: &RelayServices,
         source: &Source,
         settings: &DatabaseSettings,
     ) -> Outcome<Turn> {

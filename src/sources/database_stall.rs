@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::sources::shared::{Shared, SourceError, Turn};
+use crate::sources::shared::{RelayServices, SourceError, Turn};
 
 /// After this time a transaction is called long.
 const LONG: Duration = Duration::from_secs(30);
@@ -19,7 +19,7 @@ impl Stall {
     /// transaction that can be seen.
     pub(super) fn look(
         &mut self,
-        shared: &Shared,
+        shared: &RelayServices,
         waiting: u64,
         oldest: impl FnOnce() -> Result<Option<u64>, SourceError>,
     ) -> Result<Turn, SourceError> {

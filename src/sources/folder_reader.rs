@@ -19,7 +19,7 @@ use crate::sources::folder_settings::{
     DONE_ENDING, FolderSettings, MAX_FILE_BYTES, Protocol, is_candidate, is_ignored, unusable,
 };
 use crate::sources::shared::{
-    Obstacle, ReadyRow, Shared, SourceError, Turn, escalation, recognise,
+    Obstacle, ReadyRow, RelayServices, SourceError, Turn, escalation, recognise,
 };
 use crate::sources::tables::{self, Progress, SourceFile, TakenFile};
 use crate::sources::transfer::{DONE, Folder, Outcome, REJECTED, ReadFile, changed};
@@ -61,7 +61,7 @@ impl FolderReader {
     /// Processes one file, or lists the folder.
     pub(super) fn turn(
         &mut self,
-        shared: &Shared,
+        shared: &RelayServices,
         source: &Source,
         settings: &FolderSettings,
     ) -> Outcome<Turn> {
@@ -72,7 +72,7 @@ impl FolderReader {
 
     fn next(
         &mut self,
-        shared: &Shared,
+        shared: &RelayServices,
         source: &Source,
         settings: &FolderSettings,
     ) -> Outcome<Turn> {

@@ -40,7 +40,7 @@ use crate::sources::folder_settings::FolderSettings;
 use crate::sources::table_settings::TableSettings;
 
 pub use inspect::permitted;
-pub use shared::{Shared, SourceStatus, SourceStatuses};
+pub use shared::{RelayServices, SourceStatus, SourceStatuses};
 
 /// The shortest time without an event that can raise an escalation.
 pub const SILENCE_LEAST: Duration = Duration::from_secs(1);

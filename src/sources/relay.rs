@@ -11,7 +11,7 @@ use crate::pipeline::source_marks::Mark;
 use crate::sources::database_reader::DatabaseReader;
 use crate::sources::folder_reader::FolderReader;
 use crate::sources::inspect::permitted;
-use crate::sources::shared::{Obstacle, Shared, SourceError, Turn, escalation, subject};
+use crate::sources::shared::{Obstacle, RelayServices, SourceError, Turn, escalation, subject};
 use crate::sources::table_reader::TableReader;
 use crate::sources::{NewSource, Settings, Source, tables};
 use crate::store::error::Result;
@@ -56,7 +56,7 @@ struct Readers {
 
 /// The relay of one source.
 pub(super) struct Relay {
-    shared: Shared,
+    shared: RelayServices,
     seq: i64,
     stop: Stop,
     watch: Watch,
@@ -78,7 +78,7 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    pub(super) fn new(shared: Shared, seq: i64, stop: Stop) -> Self {
+    pub(super) fn new(shared: RelayServices, seq: i64, stop: Stop) -> Self {
         let now = shared.env.clock.monotonic();
         Self {
             read_at: now,

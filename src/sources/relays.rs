@@ -9,7 +9,7 @@ use crate::env::Env;
 use crate::model::duty::Duty;
 use crate::pipeline::threads::{Bell, Spawner, join};
 use crate::sources::relay::Relay;
-use crate::sources::{Shared, tables};
+use crate::sources::{RelayServices, tables};
 use crate::store::chores;
 use crate::store::error::Result;
 use crate::store::tx::WriteTx;
@@ -40,7 +40,7 @@ pub struct Relaying {
 
 impl Relaying {
     /// Starts it.
-    pub fn start(shared: Shared, spawner: &Spawner, bell: Bell) -> Result<Self> {
+    pub fn start(shared: RelayServices, spawner: &Spawner, bell: Bell) -> Result<Self> {
         let stop = Stop::new();
         let relays = Relays {
             look_at: Duration::ZERO,
@@ -71,7 +71,7 @@ struct Running {
 
 /// All relays.
 struct Relays {
-    shared: Shared,
+    shared: RelayServices,
     spawner: Spawner,
     running: BTreeMap<i64, Running>,
     /// Relays that were asked to stop and still run; a new relay of the same source waits until they have ended.

@@ -3,7 +3,7 @@
 use crate::privacy::NotAdmitted;
 use crate::sources::Source;
 use crate::sources::draft::{Draft, describe};
-use crate::sources::shared::{Keys, ReadyRow, Shared, recognise};
+use crate::sources::shared::{Keys, ReadyRow, RelayServices, recognise};
 use crate::store::error::Result;
 use crate::store::outbox::UNUSABLE;
 
@@ -27,7 +27,7 @@ impl ReadyRow {
 
 /// Rows as events. One that cannot be used becomes an event in quarantine.
 pub(super) fn ready(
-    shared: &Shared,
+    shared: &RelayServices,
     source: &Source,
     rows: &[ReadRow<'_>],
 ) -> Result<Vec<ReadyRow>> {
@@ -64,7 +64,7 @@ pub(super) fn ready(
 /// The keys of a row without its own. They contain type and payload, because after a restore of the ERP an id may be
 /// given to another event. They do not depend on the source's settings: otherwise a row that is read again would become
 /// a new event.
-fn keys(shared: &Shared, source: &Source, id: i64, fingerprint: &str) -> Result<Keys> {
+fn keys(shared: &RelayServices, source: &Source, id: i64, fingerprint: &str) -> Result<Keys> {
     let short = format!("0x{}", fingerprint.get(..32).unwrap_or(fingerprint));
     let hashed = shared.env.privacy.hashed(&source.new.tenant, &short)?;
     Ok(hashed.map(|hash| format!("{id}-{hash}")))

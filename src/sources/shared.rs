@@ -1,4 +1,4 @@
-//! Shared by the relays of all sources: their services, the status of each source, the errors of a turn, and the
+//! What the relays of all sources use: their services, the status of each source, the errors of a turn, and the
 //! recognition of rows without a key.
 
 use std::collections::BTreeMap;
@@ -72,7 +72,7 @@ impl SourceStatuses {
 
 /// The services that relays use.
 #[derive(Clone)]
-pub struct Shared {
+pub struct RelayServices {
     pub env: Env,
     pub disk: Arc<DiskWatch>,
     pub counts: Arc<Counts>,
@@ -83,9 +83,9 @@ pub struct Shared {
     pub databases: Databases,
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for RelayServices {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").finish_non_exhaustive()
+        f.debug_struct("RelayServices").finish_non_exhaustive()
     }
 }
 
@@ -100,7 +100,7 @@ pub(super) struct ReadyRow {
 /// Rows that the writer has and may not have stored yet: for each its result, and whether it is quarantined.
 pub(super) struct Storing(Receiver<Result<Vec<(Inserted, bool)>>>);
 
-impl Shared {
+impl RelayServices {
     /// Why an event does not fit the schema of its type, without personal data. To be asked before the tenant's policy
     /// masks what the schema asks for.
     pub(super) fn misfit(&self, event: &NewEvent) -> Result<Option<(&'static str, String)>> {
@@ -259,7 +259,7 @@ pub(super) fn subject(source: &Source) -> String {
 
 /// An escalation about a source.
 pub(super) fn escalation(
-    shared: &Shared,
+    shared: &RelayServices,
     source: &Source,
     class: Class,
     detail: &str,
@@ -279,7 +279,7 @@ pub(super) type Keys = [String; 2];
 
 /// Gives an event the other form of its key if it is stored under that: a policy added or removed since must not make
 /// a new event of it. An event with a key of its own is left unchanged.
-pub(super) fn recognise(shared: &Shared, event: &mut NewEvent, keys: &Keys) -> Result<()> {
+pub(super) fn recognise(shared: &RelayServices, event: &mut NewEvent, keys: &Keys) -> Result<()> {
     let [key, other] = keys;
     if event.idempotency_key != *key {
         return Ok(());

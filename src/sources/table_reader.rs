@@ -4,7 +4,7 @@ use crate::base::budget::Share;
 use crate::config::settings::MAX_PAYLOAD_BYTES;
 use crate::sources::Source;
 use crate::sources::rows::{ReadRow, ready};
-use crate::sources::shared::{Obstacle, Shared, SourceError, Turn};
+use crate::sources::shared::{Obstacle, RelayServices, SourceError, Turn};
 use crate::sources::table_settings::{Identity, TableSettings, TableState, check_identity};
 use crate::sources::tables::Progress;
 use crate::sources::tables::foreign::{self, Batch, Foreign};
@@ -30,7 +30,7 @@ impl TableReader {
     /// Reads and stores the next batch of rows.
     pub(super) fn turn(
         &mut self,
-        shared: &Shared,
+        shared: &RelayServices,
         source: &Source,
         settings: &TableSettings,
     ) -> std::result::Result<Turn, SourceError> {
@@ -94,7 +94,7 @@ impl TableReader {
     /// Stores a batch; returns whether all of it was stored.
     fn store(
         &mut self,
-        shared: &Shared,
+        shared: &RelayServices,
         source: &Source,
         known: Option<Identity>,
         batch: Batch,
@@ -137,7 +137,7 @@ impl TableReader {
 
 /// Reads a batch with a small memory share; only if a row has a large payload, again with a share for the largest.
 fn read(
-    shared: &Shared,
+    shared: &RelayServices,
     foreign: &mut Foreign,
     cursor: i64,
     limit: u32,
@@ -159,7 +159,7 @@ fn read(
 
 /// The identity of the table after these rows are copied.
 fn identity(
-    shared: &Shared,
+    shared: &RelayServices,
     source: &Source,
     known: Option<&Identity>,
     batch: &Batch,

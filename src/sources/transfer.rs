@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::base::faults::Stall;
 use crate::sources::Source;
 use crate::sources::folder_settings::{DONE_ENDING, FolderSettings, Protocol, REASON_ENDING};
-use crate::sources::shared::{Shared, SourceError};
+use crate::sources::shared::{RelayServices, SourceError};
 use crate::sys::files::{Contents, Directory, EntryKind};
 
 /// The directory of imported files.
@@ -30,7 +30,7 @@ pub(super) type Outcome<T> = Result<T, SourceError>;
 
 /// A source's folder during one turn.
 pub(super) struct Folder<'a> {
-    pub(super) shared: &'a Shared,
+    pub(super) shared: &'a RelayServices,
     pub(super) source: &'a Source,
     pub(super) settings: &'a FolderSettings,
     pub(super) directory: Directory,

@@ -384,9 +384,9 @@ impl Sleeper {
 }
 
 #[derive(Debug, Default)]
-struct Shared(Mutex<Waiting>);
+struct AssignmentQueue(Mutex<Waiting>);
 
-impl Shared {
+impl AssignmentQueue {
     /// Wakes a sleeping deliverer, after releasing the lock that it needs.
     fn ring(mut waiting: MutexGuard<'_, Waiting>) {
         let sleeper = if waiting.rung { None } else { waiting.asleep.pop() };
@@ -401,17 +401,17 @@ impl Shared {
 /// The dispatcher's end of the queue. When it is dropped, the deliverers finish what waits and end.
 #[derive(Debug)]
 pub struct HandOut {
-    shared: Arc<Shared>,
+    shared: Arc<AssignmentQueue>,
     deliverers: usize,
 }
 
 /// A deliverer's end of the queue. Clones share the queue.
 #[derive(Clone, Debug)]
-pub struct Assignments(Arc<Shared>);
+pub struct Assignments(Arc<AssignmentQueue>);
 
 /// Makes both ends. The queue needs no limit: the dispatcher starts no more attempts than there are deliverers.
 pub fn assignments(deliverers: usize) -> (HandOut, Assignments) {
-    let shared = Arc::new(Shared::default());
+    let shared = Arc::new(AssignmentQueue::default());
     (HandOut { shared: Arc::clone(&shared), deliverers }, Assignments(shared))
 }
 
@@ -420,7 +420,7 @@ impl HandOut {
     fn give(&self, assignment: Assignment) {
         let mut waiting = self.shared.0.lock();
         waiting.assignments.push_back(assignment);
-        Shared::ring(waiting);
+        AssignmentQueue::ring(waiting);
     }
 }
 
@@ -439,7 +439,7 @@ impl Assignments {
         loop {
             if let Some(next) = waiting.assignments.pop_front() {
                 if !waiting.assignments.is_empty() {
-                    Shared::ring(waiting);
+                    AssignmentQueue::ring(waiting);
                 }
                 return Some(next);
             }
