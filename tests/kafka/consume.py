@@ -3,7 +3,7 @@
 import sys
 
 import psycopg
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 brokers, topic, address = sys.argv[1:]
 erp = psycopg.connect(address, autocommit=True)
@@ -25,4 +25,8 @@ while True:
                                   "ON CONFLICT DO NOTHING", (ce_id,))
             if claimed.rowcount == 1:
                 erp.execute("INSERT INTO effects (invoice) VALUES (%s)", (record.value().decode(),))
-    consumer.commit()
+    # Not in the background: that commits how far the consumer is when the broker is asked, with records that have no effect yet.
+    try:
+        consumer.commit(asynchronous=False)
+    except KafkaException:
+        pass  # The next commit is for these records, too.
