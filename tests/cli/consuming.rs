@@ -264,9 +264,12 @@ fn end(child: Child) -> Ran {
 #[test]
 fn when_it_is_stopped_what_runs_is_finished_and_the_rest_waits_for_others() {
     let rig = with_events(&["a", "b", "c"]);
-    let child = start(&rig, &["consume", "shop", "--", "sh", "-c", "sleep 1; echo did it"]);
+    let go = rig.dir.path().join("go");
+    let run = format!("until [ -e {} ]; do sleep 0.05; done; echo did it", go.display());
+    let child = start(&rig, &["consume", "shop", "--", "sh", "-c", &run]);
     rig.until("one is leased", |rig| states(rig).contains(&"leased".to_owned()));
     signal(&child, "TERM");
+    std::fs::write(&go, "").unwrap();
     let ran = end(child);
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(ran.out.contains("did it"), "{ran:?}");
