@@ -269,7 +269,7 @@ fn when_it_is_stopped_what_runs_is_finished_and_the_rest_waits_for_others() {
     let child = start(&rig, &["consume", "shop", "--", "sh", "-c", &run]);
     rig.until("one is leased", |rig| states(rig).contains(&"leased".to_owned()));
     signal(&child, "TERM");
-    std::fs::write(&go, "").unwrap();
+    fs::write(&go, "").unwrap();
     let ran = end(child);
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(ran.out.contains("did it"), "{ran:?}");

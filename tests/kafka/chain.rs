@@ -33,6 +33,15 @@ fn pay(at: &Process, site: &str, invoices: &[u64]) {
     }
 }
 
+/// Waits for so many. Patience is for the next one, not for all of them.
+fn all_are_done(invoices: u64, done: impl Fn() -> u64) {
+    let mut seen = 0;
+    while seen < invoices {
+        until("the next invoice has its effect", || done() > seen);
+        seen = done();
+    }
+}
+
 #[test]
 fn two_boxes_a_topic_and_a_consumer_do_each_invoice_once_although_all_are_killed() {
     let Some(python) = std::env::var_os("ONCEBOX_KAFKA_PYTHON") else {
@@ -88,12 +97,7 @@ fn two_boxes_a_topic_and_a_consumer_do_each_invoice_once_although_all_are_killed
     }
     boxes.into_iter().for_each(Process::finish);
     let done = || ask("SELECT count(*) FROM effects").parse::<u64>().unwrap();
-    let mut seen = 0;
-    while seen < invoices {
-        // Patience is for the next one, not for all of them.
-        until("the next invoice has its effect", || done() > seen);
-        seen = done();
-    }
+    all_are_done(invoices, done);
     drop(consumer);
     // One more reads what no offset was committed for.
     let written = cluster.ends(TOPIC, PARTITIONS);

