@@ -104,6 +104,7 @@ fn cost(report: &mut Report, options: Options) {
     server.subscribe("hook", &sink.url("/hook"), "outbox", "bench.event");
     rest(Duration::from_secs(1));
     report.line("RSS at rest", server.rss_mib(), "MiB");
+    report.line("of which without pages of files", server.own_mib(), "MiB");
     let span = Duration::from_secs(options.pick(3, 10));
     for (pace, rate) in [("50/s", Some(50)), ("500/s", Some(500)), ("saturated", None)] {
         let mut load = load(&server, "bench.event", 32, Duration::from_millis(500));
@@ -140,6 +141,7 @@ fn cost(report: &mut Report, options: Options) {
         }
     }
     report.line("RSS at saturation", facts::peak_mib(server.process()), "MiB");
+    report.line("after it, without pages of files", server.own_mib(), "MiB");
 }
 
 /// What an event with a key of its own costs more when the subscription keeps an order: processor time, in turns with

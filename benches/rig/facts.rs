@@ -99,6 +99,11 @@ pub(crate) fn rss_mib(process: u32) -> f64 {
     value(&format!("/proc/{process}/status"), "VmRSS").unwrap_or(0) as f64 / 1024.0
 }
 
+/// Memory a process holds for itself now, in MiB: all but pages of files, which the kernel takes back when it needs them.
+pub(crate) fn own_mib(process: u32) -> f64 {
+    value(&format!("/proc/{process}/status"), "RssAnon").unwrap_or(0) as f64 / 1024.0
+}
+
 /// The most memory a process ever held, in MiB.
 pub(crate) fn peak_mib(process: u32) -> f64 {
     value(&format!("/proc/{process}/status"), "VmHWM").unwrap_or(0) as f64 / 1024.0

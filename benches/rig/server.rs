@@ -102,6 +102,10 @@ impl Server {
         facts::rss_mib(self.process())
     }
 
+    pub(crate) fn own_mib(&self) -> f64 {
+        facts::own_mib(self.process())
+    }
+
     /// Asks the API; what is not a success ends the bench.
     pub(crate) fn ask(&self, method: &str, path: &str, body: &Value) -> Value {
         self.ask_as(&self.token, method, path, body)

@@ -26,7 +26,7 @@ use crate::model::format::{Format, TemplateText};
 use crate::model::json::Json;
 use crate::model::subscription::{NewSubscription, Target};
 
-use template::{MAX_OUTPUT_BYTES, Template};
+use template::{MAX_OUTPUT_BYTES, Rendered, Template};
 
 /// Header fields of events that a subscription may name.
 const MAX_EVENT_HEADERS: usize = 64;
@@ -217,9 +217,11 @@ impl Formats {
             // A test shows the name that events get, unless it is made of their payloads.
             rendered.name = template.name(&context(outgoing)?).unwrap_or_default();
         }
-        // The attachment is the payload as it came.
-        let attached = naming::attachment(outgoing, rendered.name.as_deref());
-        let subject = naming::subject(outgoing, rendered.subject.as_deref());
+        // The attachment is the payload as it came, so its name is made before the payload is replaced.
+        let mail_fields = match self.content {
+            Content::Mail { attaches } => mail_fields(attaches, outgoing, &rendered)?,
+            Content::Request | Content::File | Content::Row => Vec::new(),
+        };
         let mut headers = envelope::write(self.format, self.box_name.as_deref(), outgoing)?;
         headers.extend(rendered.headers);
         self.add_event_headers(&mut headers, outgoing)?;
@@ -236,13 +238,7 @@ impl Formats {
                 let name = naming::file(outgoing, rendered.name.as_deref())?;
                 Ok(vec![(FILE_NAME.to_owned(), name)])
             }
-            Content::Mail { attaches } => {
-                let mut kept = vec![(SUBJECT.to_owned(), subject)];
-                if attaches {
-                    kept.push((FILE_NAME.to_owned(), attached?));
-                }
-                Ok(kept)
-            }
+            Content::Mail { .. } => Ok(mail_fields),
         }
     }
 
@@ -271,6 +267,22 @@ impl Formats {
         }
         Ok(())
     }
+}
+
+/// What is kept of a mail beside its body: the subject, and the name of the attachment if there is one. The error says why
+/// that is no name.
+fn mail_fields(
+    attaches: bool,
+    outgoing: &OutgoingRequest,
+    rendered: &Rendered,
+) -> Result<Vec<(String, String)>, String> {
+    let subject = naming::subject(outgoing, rendered.subject.as_deref());
+    let mut fields = vec![(SUBJECT.to_owned(), subject)];
+    if attaches {
+        let attached = naming::attachment(outgoing, rendered.name.as_deref())?;
+        fields.push((FILE_NAME.to_owned(), attached));
+    }
+    Ok(fields)
 }
 
 /// The header fields that name an event: `oncebox-event-type`, `oncebox-aggregate-type`, `oncebox-aggregate-id`. They follow
