@@ -41,6 +41,19 @@ use rig::{Options, median, now_us, rest};
 /// How much of the bare reader's and the bare writer's rate is asked for.
 const RATIO: f64 = 0.6;
 
+/// What is measured, by the names of the option `--only`.
+const SECTIONS: [(&str, Section); 6] = [
+    ("source", source),
+    ("source-alone", source_alone),
+    ("target", target),
+    ("latency", latency),
+    ("beside", beside),
+    ("million", million),
+];
+
+/// A part of the bench.
+type Section = fn(&mut Report, Options, &Erp);
+
 /// Rates of the service and of the bare program, in turns.
 #[derive(Default)]
 struct Pairs {
@@ -69,20 +82,30 @@ fn publishing(server: &Server, event_type: &str, rate: u32, span: Duration) -> L
 
 /// Rows of an ERP that are read, stored with a delivery each, and marked.
 fn source(report: &mut Report, options: Options, erp: &Erp) {
-    let rows = options.pick(5_000, 20_000);
     let server = erp.serve();
     server.subscribe("bench", "http://127.0.0.1:40009/", "outbox", "bench.event");
     server.pause("bench");
-    add_source(&server);
+    let what = "source, mark, a delivery for each row";
+    source_of(report, options, erp, &server, what);
+}
+
+/// Rows that are read, stored and marked; nobody subscribes to them. The bare reader stores nothing either.
+fn source_alone(report: &mut Report, options: Options, erp: &Erp) {
+    source_of(report, options, erp, &erp.serve(), "source, mark, no deliveries");
+}
+
+fn source_of(report: &mut Report, options: Options, erp: &Erp, server: &Server, what: &str) {
+    let rows = options.pick(5_000, 60_000);
+    add_source(server);
     let mut connection = erp.connect();
     let mut pairs = Pairs::default();
     for _ in 0..options.pick(3, 7) {
         erp.fill(rows);
         let bare = erp.bare_read(&mut connection);
         erp.fill(rows);
-        pairs.add(catch_up(erp, &server, rows), bare);
+        pairs.add(catch_up(erp, server, rows), bare);
     }
-    pairs.report(report, format!("{}: source, mark", erp.product()), "bare reader", Some(RATIO));
+    pairs.report(report, format!("{}: {what}", erp.product()), "bare reader", Some(RATIO));
 }
 
 /// Events that wait and are written into an inbox, guard and row in one transaction.
@@ -198,8 +221,10 @@ fn main() {
     }
     for product in [Product::Postgresql, Product::Mariadb] {
         let Some(erp) = Erp::start(product) else { continue };
-        for section in [source, target, latency, beside, million] {
-            section(&mut report, options, &erp);
+        for (name, section) in SECTIONS {
+            if rig::is_wanted(name) {
+                section(&mut report, options, &erp);
+            }
         }
     }
 }

@@ -43,6 +43,12 @@ impl Options {
     }
 }
 
+/// Whether a section is to be measured: all are, or the one that `--only NAME` names.
+pub(crate) fn is_wanted(name: &str) -> bool {
+    let mut words = std::env::args().skip_while(|word| word != "--only").skip(1);
+    words.next().is_none_or(|only| only == name)
+}
+
 /// Plays another part if asked to, and then returns nothing; else tells how the bench was called.
 pub(crate) fn begin() -> Option<Options> {
     if let Ok(role) = std::env::var(ROLE) {

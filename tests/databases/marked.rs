@@ -5,6 +5,7 @@ use crate::databases::erp::{
     write_beside,
 };
 use crate::databases::process::prelude::*;
+use oncebox::databases::product::Product;
 
 #[test]
 fn kills_beside_four_writers_lose_no_row_and_double_none() {
@@ -72,6 +73,27 @@ fn a_backlog_over_kills_is_read_once_and_with_it_a_low_id_that_is_committed_late
         until("all is marked", || erp.unmarked() == "0");
         are_stored_once(home.path(), &facts);
         process.stop();
+    }
+}
+
+/// `PostgreSQL` counts the entries of the index that were looked at. Its statistics do not know yet that there is a backlog.
+/// A read that sorts all rows that wait looks at eleven entries for each row of this one, a read in order at three.
+#[test]
+fn a_backlog_is_not_looked_at_again_for_each_read() {
+    for erp in erps("mark").into_iter().filter(|erp| erp.product() == Product::Postgresql) {
+        let rows = 8_000;
+        erp.run("ALTER TABLE outbox SET (autovacuum_enabled = off)");
+        erp.facts(0..rows);
+        let (home, process) = erp.read("mark");
+        until_stored(home.path(), rows);
+        until("all is marked", || erp.unmarked() == "0");
+        process.stop();
+        let looked_at = || -> usize {
+            let sql = "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'outbox_waiting'";
+            erp.run(sql).parse().unwrap()
+        };
+        until("it has counted", || looked_at() >= rows);
+        assert!(looked_at() < 5 * rows, "{}", looked_at());
     }
 }
 

@@ -138,6 +138,18 @@ impl Dialect {
         Statement { sql, parameters: parameter.into_iter().map(Some).collect() }
     }
 
+    /// What is told a transaction before it reads rows, if anything.
+    ///
+    /// `PostgreSQL` sorts all rows above an id to read the first of them, where its statistics are older than a backlog or
+    /// missing: of 60,000 rows a read took 13.7 ms instead of 0.2 (measured, 15.18). It follows the index if sorting is
+    /// the last resort; without an index it still sorts.
+    pub(in crate::sources) fn before_read(&self) -> Option<Statement> {
+        match self.product {
+            Product::Postgresql => Some(Statement::new("SET LOCAL enable_sort = off")),
+            Product::Mariadb | Product::SqlServer => None,
+        }
+    }
+
     /// The ids of rows that nobody has claimed, locked until the transaction ends; locked ones are left out.
     pub(in crate::sources) fn unclaimed(&self, limit: usize) -> Statement {
         let id = &self.id;

@@ -77,7 +77,7 @@ impl RemoteTable {
         wanted: &Wanted,
     ) -> Outcome<Vec<RemoteRow>> {
         let all = self.select(wanted, MAX_ROWS);
-        match look(connection, &all, MAX_ROWS) {
+        match self.look(connection, &all, MAX_ROWS) {
             Ok(rows) => rows.into_iter().map(|row| self.row(row)).collect(),
             // One of them cannot be read: which one?
             Err(error) if refused_row(self.product(), &error).is_some() => {
@@ -98,7 +98,7 @@ impl RemoteTable {
         for row in ids {
             let key = self.key(&mut row.into_iter())?;
             let one = self.select(&Wanted::One(key.0), 1);
-            match look(connection, &one, 1) {
+            match self.look(connection, &one, 1) {
                 Ok(rows) => {
                     for row in rows {
                         read.push(self.row(row)?);
@@ -263,6 +263,24 @@ impl RemoteTable {
         once(connection, self.product(), work)
     }
 
+    /// Reads rows in a transaction that changes nothing. It is rolled back: SQL Server may have ended it, where there were
+    /// more rows than an answer takes.
+    fn look(
+        &self,
+        connection: &mut dyn Connection,
+        statement: &Statement,
+        most: usize,
+    ) -> Result<Vec<Row>, Error> {
+        connection.begin()?;
+        let before = self.dialect.before_read();
+        let told = before.map_or(Ok(None), |before| connection.run(&before));
+        let rows = told.and_then(|_| connection.rows(statement, most));
+        if !matches!(rows, Err(Error::Lost(_))) {
+            drop(connection.roll_back());
+        }
+        rows
+    }
+
     /// The id of a row, and its transaction.
     fn key(
         &self,
@@ -320,21 +338,6 @@ fn once<T>(
     work: impl FnOnce(&mut dyn Connection) -> Result<T, Error>,
 ) -> Outcome<T> {
     attempt(connection, work).map_err(|error| trouble::of(product, &error))
-}
-
-/// Reads rows in a transaction that changes nothing. It is rolled back: SQL Server may have ended it, where there were more
-/// rows than an answer takes.
-fn look(
-    connection: &mut dyn Connection,
-    statement: &Statement,
-    most: usize,
-) -> Result<Vec<Row>, Error> {
-    connection.begin()?;
-    let rows = connection.rows(statement, most);
-    if !matches!(rows, Err(Error::Lost(_))) {
-        drop(connection.roll_back());
-    }
-    rows
 }
 
 fn attempt<T>(
