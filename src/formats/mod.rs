@@ -279,8 +279,8 @@ fn mail_fields(
     let subject = naming::subject(outgoing, rendered.subject.as_deref());
     let mut fields = vec![(SUBJECT.to_owned(), subject)];
     if attaches {
-        let attached = naming::attachment(outgoing, rendered.name.as_deref())?;
-        fields.push((FILE_NAME.to_owned(), attached));
+        let name = naming::attachment(outgoing, rendered.name.as_deref())?;
+        fields.push((FILE_NAME.to_owned(), name));
     }
     Ok(fields)
 }

@@ -231,3 +231,18 @@ fn forget(tx: &WriteTx<'_>, seq: i64) -> Result<()> {
     tx.subjects_erased();
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::FORGET;
+    use crate::store::tests::unforgotten;
+
+    #[test]
+    fn a_new_column_of_a_discarded_row_is_forgotten_or_said_to_stay() {
+        let left = unforgotten(&["outbox"], |conn| {
+            assert_eq!(conn.execute(FORGET, (1, "", "")), Ok(1));
+        });
+        let kept = ["id", "tenant", "parent_binding", "status", "error_code", "last_error"];
+        assert_eq!(left, kept.map(|column| format!("outbox.{column}")));
+    }
+}

@@ -43,6 +43,43 @@ pub(crate) fn uses(sql: &str, texts: &[&str]) {
     assert!(!scans && !plan.contains("AUTOMATIC") && !plan.contains("TEMP B-TREE"), "{plan}");
 }
 
+/// Columns of texts and bytes that still hold what they held in the only row of each of these tables, after a change. Each
+/// number of a row is 1, so that rows refer to each other.
+pub(crate) fn unforgotten(tables: &[&str], change: impl FnOnce(&Connection)) -> Vec<String> {
+    let conn = Connection::open_in_memory().unwrap();
+    conn.execute_batch(schema_shape::SCHEMA).unwrap();
+    conn.execute_batch("PRAGMA ignore_check_constraints = ON; PRAGMA foreign_keys = OFF").unwrap();
+    for trigger in texts(&conn, "SELECT name FROM sqlite_schema WHERE type = 'trigger'") {
+        conn.execute(&format!("DROP TRIGGER {trigger}"), []).unwrap();
+    }
+    for table in tables {
+        let sql = format!(
+            "SELECT iif(type IN ('TEXT', 'BLOB', 'ANY'), 'CAST(''secret'' AS ' || type || ')', '1')
+               FROM pragma_table_info('{table}')"
+        );
+        let values = texts(&conn, &sql).join(", ");
+        let row = conn.execute(&format!("INSERT INTO {table} VALUES ({values})"), []);
+        assert_eq!(row, Ok(1), "{table}: {values}");
+    }
+    change(&conn);
+    let holding = |table: &&str| -> Vec<String> {
+        let sql = format!("SELECT name FROM pragma_table_info('{table}')");
+        let columns = texts(&conn, &sql).into_iter();
+        let still = |column: &String| {
+            let sql = format!("SELECT 1 FROM {table} WHERE CAST({column} AS TEXT) = 'secret'");
+            conn.prepare(&sql).unwrap().exists([]).unwrap()
+        };
+        columns.filter(still).map(|column| format!("{table}.{column}")).collect()
+    };
+    tables.iter().flat_map(holding).collect()
+}
+
+fn texts(conn: &Connection, sql: &str) -> Vec<String> {
+    let mut statement = conn.prepare(sql).unwrap();
+    let rows = statement.query_map([], |row| row.get(0)).unwrap();
+    rows.collect::<Result<_, _>>().unwrap()
+}
+
 const BY_ROW: &str = "USING INTEGER PRIMARY KEY";
 
 /// Whether SQLite copies each page that a statement changes, to be able to take back this statement alone: it does where a

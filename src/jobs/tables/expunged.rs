@@ -96,3 +96,92 @@ pub(super) fn expunge(
 pub(super) fn last(tx: &ReadTx<'_>, table: &str) -> Result<i64> {
     Ok(tx.find(LAST, [table])?.unwrap_or(0))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::tests::unforgotten;
+
+    const TABLES: [&str; 6] =
+        ["deliveries", "attempts", "renderings", "past_renderings", "payloads", "outbox"];
+
+    /// What is left of a row after the statements, whose numbers are all 1.
+    fn left(table: &'static str, of: &Statements) -> Vec<String> {
+        let tables = TABLES.map(|other| if other == "outbox" { table } else { other });
+        unforgotten(&tables, |conn| {
+            let run = |sql: &str| conn.execute(sql, ["[1]"]).unwrap();
+            conn.execute(of.events, ("[1]", 1)).unwrap();
+            let [renderings, past_renderings] = of.renderings;
+            for sql in [of.attempts, of.deliveries, renderings, past_renderings, FORGET_BODIES] {
+                assert_eq!(run(sql), 1, "{sql}");
+            }
+        })
+    }
+
+    /// What is left of each delivery and attempt: states, times, and where it went.
+    const LEFT_OF_DELIVERIES: [&str; 12] = [
+        "deliveries.tenant",
+        "deliveries.state",
+        "deliveries.last_class",
+        "deliveries.lease_owner",
+        "deliveries.reason",
+        "attempts.url",
+        "attempts.class",
+        "attempts.failed_reason",
+        "attempts.key_id",
+        "attempts.span",
+        "attempts.method",
+        "attempts.body_sha256",
+    ];
+
+    fn left_of(table: &'static str, of: &Statements) -> Vec<String> {
+        let mut left = left(table, of);
+        let own = left.split_off(LEFT_OF_DELIVERIES.len());
+        assert_eq!(left, LEFT_OF_DELIVERIES);
+        own.into_iter().map(|column| column.replace(&format!("{table}."), "")).collect()
+    }
+
+    #[test]
+    fn a_new_column_is_forgotten_or_said_to_stay() {
+        let of_event = [
+            "id",
+            "tenant",
+            "source_system",
+            "idempotency_key",
+            "event_type",
+            "aggregate_type",
+            "aggregate_id",
+            "target",
+            "content_type",
+            "ordering_key",
+            "funnel_point",
+            "funnel_value",
+            "parent_binding",
+            "process_id",
+            "trace_id",
+            "replay_of",
+            "status",
+            "error_code",
+            "last_error",
+            "entity_type",
+        ];
+        let of_webhook_event = [
+            "id",
+            "tenant",
+            "provider",
+            "provider_event_id",
+            "event_type",
+            "content_type",
+            "key_id",
+            "trace_id",
+            "batch_id",
+            "status",
+            "error_message",
+            "fingerprint",
+            "ordering_key",
+            "type_field",
+        ];
+        assert_eq!(left_of("outbox", &EVENTS), of_event);
+        assert_eq!(left_of("webhook_events", &WEBHOOK_EVENTS), of_webhook_event);
+    }
+}
