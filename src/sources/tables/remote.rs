@@ -263,7 +263,7 @@ impl RemoteTable {
         once(connection, self.product(), work)
     }
 
-    /// Reads rows in a transaction that changes nothing. It is rolled back: SQL Server may have ended it, where there were
+    /// Reads rows in a transaction, and rolls back: SQL Server may have ended the transaction already, where there were
     /// more rows than an answer takes.
     fn look(
         &self,
