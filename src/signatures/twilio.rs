@@ -1,6 +1,8 @@
 //! Twilio: an HMAC over the URL and the sorted form fields, or over a URL that contains the body's digest.
 //!
-//! Twilio signs the URL sometimes with its port and sometimes without, so both are tried.
+//! Twilio signs the URL sometimes with its port and sometimes without, so both are tried. Where the account signs with a
+//! `SharedKey` instead of the auth token, a header field names the hash
+//! (<https://www.twilio.com/docs/usage/webhooks/webhook-shared-keys>).
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,13 +10,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use data_encoding::BASE64;
 use percent_encoding::percent_decode;
 
-use super::check::{Incoming, Refused, Verified, any_match, bad_body, needed_base64};
+use super::check::{Incoming, Refused, Verified, any_match, bad_body, malformed, needed_base64};
 use super::conduct::AnswerFacts;
 use super::naming::Locator::{Body, Header};
 use super::naming::{Facts, StatedIdentity};
 use super::signing::{Hash, mac, same};
+use crate::base::headers::Headers;
 use crate::base::id::sha256_hex;
 
+/// `key=<id of the SharedKey>,algorithm=HMAC_SHA256`; absent if the auth token signed, always with SHA-1.
+const SETTINGS: &str = "x-twilio-webhooks-signature-settings";
 const SIGNATURE: &str = "x-twilio-signature";
 const TOKEN: &str = "i-twilio-idempotency-token";
 const BODY_DIGEST: &str = "bodySHA256=";
@@ -47,15 +52,27 @@ pub(super) fn verify(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verif
         // Fields beyond the limit would not be checked, so such a form is refused.
         None => flat(&form(incoming.body).ok_or_else(|| bad_body("its form has too many fields"))?),
     };
+    let hash = hash_of(incoming.headers)?;
     let mut refused = Refused::NoSecret;
     for url in url_variants(incoming.url) {
-        let expected = |secret: &[u8]| Some(mac(Hash::Sha1, secret, &[url.as_bytes(), &fields]));
+        let expected = |secret: &[u8]| Some(mac(hash, secret, &[url.as_bytes(), &fields]));
         match any_match(secrets, &offered, expected) {
             Ok(secret) => return Ok(Verified { secret, signed_at: None }),
             Err(why) => refused = why,
         }
     }
     Err(refused)
+}
+
+/// The hash of the signature. The field that names it is not signed; every hash needs the secret all the same.
+fn hash_of(headers: &Headers) -> Result<Hash, Refused> {
+    let Some(settings) = headers.get(SETTINGS) else { return Ok(Hash::Sha1) };
+    let mut settings = settings.split(',').map(str::trim);
+    match settings.find_map(|setting| setting.strip_prefix("algorithm=")) {
+        Some("HMAC_SHA256") => Ok(Hash::Sha256),
+        Some("HMAC_SHA1") => Ok(Hash::Sha1),
+        _ => Err(malformed(SETTINGS, "its algorithm is neither HMAC_SHA256 nor HMAC_SHA1")),
+    }
 }
 
 /// What is signed besides the URL, in its canonical form, because one set of fields can be written in several ways.

@@ -118,6 +118,24 @@ fn slack_and_twilio_get_what_they_show_to_people() {
                FROM webhook_events WHERE provider = 'twilio' ORDER BY seq DESC LIMIT 1";
     let stored = format!("SM2:message.sent message.sent {FORM} MessageSid=SM2&MessageStatus=sent");
     assert_eq!(rig.one(sql), stored);
+    // Signed with a SharedKey: a field names the hash.
+    let by_shared_key = |settings: &str| {
+        let signed = format!("{url}MessageSidSM3MessageStatussent");
+        let signature = BASE64.encode(&sha256(SECRET, signed.as_bytes()));
+        let fields = [
+            ("X-Twilio-Signature", signature.as_str()),
+            ("X-Twilio-Webhooks-Signature-Settings", settings),
+            ("Content-Type", FORM),
+        ];
+        rig.send("POST", "/in/twilio", &fields, b"MessageSid=SM3&MessageStatus=sent")
+    };
+    by_shared_key("key=webhooks_sharedkey_1,algorithm=HMAC_SHA256").is(200);
+    by_shared_key("algorithm=HMAC_SHA256, key=webhooks_sharedkey_1").is(200);
+    by_shared_key("key=webhooks_sharedkey_1,algorithm=HMAC_SHA1").is(401);
+    by_shared_key("key=webhooks_sharedkey_1").is(401);
+    by_shared_key("key=webhooks_sharedkey_1,algorithm=NONE").is(401);
+    let sql = "SELECT count(*) FROM webhook_events WHERE provider_event_id = 'SM3:message.sent'";
+    assert_eq!(rig.one(sql), "1");
 }
 
 #[test]
