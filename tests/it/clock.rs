@@ -177,6 +177,7 @@ impl Box {
         let mut kept: Kept = queries.map(|(name, sql)| (name, rig.one(sql))).into();
         kept.insert("months", self.months());
         kept.insert("vault commands", runs.lines().count().to_string());
+        kept.insert("calls to be confirmed", self.confirming.count().to_string());
         kept
     }
 
@@ -212,7 +213,7 @@ impl Box {
             "holds" => !kept[name].contains("rate_limit"),
             "master key" => kept[name] != before[name],
             "months" => kept[name].is_empty(),
-            "leases" => true,
+            "leases" | "calls to be confirmed" => true,
             _ => kept[name] == "0",
         };
         // Its time limit is one of this clock, too, so that it is not let pass while the command begins.
@@ -295,6 +296,28 @@ fn a_start_with_a_wrong_clock_ends_nothing() {
     held.rig.time.set_synchronised(true);
     until("it is believed", || held.rig.get("/v1/clock")["doubt"].is_null());
     held.all_ends();
+}
+
+/// A secret that is replaced while the clock is far ahead is valid for its overlap, not until that time comes.
+#[test]
+fn the_overlap_of_a_secret_keeps_its_length_when_the_clock_is_set_right() {
+    let held = Box::new();
+    held.rig.time.set_synchronised(false);
+    let right = held.rig.now();
+    held.rig.time.set_wall(right.plus(secs(240 * DAY)));
+    held.is_suspect("set");
+    held.rig.token_provider("second", SECRET);
+    let next = json!({ "secret": "another-secret-of-32-characters-", "overlap": "30min" });
+    let second = "SELECT c.id FROM credentials AS c, providers AS p WHERE c.provider_seq = p.seq AND p.name = 'second'";
+    let old = held.rig.one(second);
+    held.rig.post(&format!("/v1/credentials/{old}/rotate"), &next).is(201);
+    let hook = || held.rig.send("POST", "/in/second", &[("X-Token", SECRET)], b"hook").status;
+    assert_eq!(hook(), 200);
+    held.rig.time.set_wall(right.plus(secs(400)));
+    held.rig.time.set_synchronised(true);
+    until("it is believed", || held.rig.get("/v1/clock")["doubt"].is_null());
+    held.rig.advance(secs(HOUR));
+    until("the old secret is refused", || hook() == 401);
 }
 
 /// The clock of a running box is set, and is believed only after a restart.
