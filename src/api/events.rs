@@ -15,6 +15,7 @@ use crate::api::prelude::*;
 use crate::api::schema::{Ascii, StrictBase64, TrueOrFalse, TypeName};
 use crate::archive;
 use crate::base::id;
+use crate::base::schema::HEADER_NAME;
 use crate::base::text::without_mark;
 use crate::model::event::{self, Binding, Event, EventOrder, NewEvent, Status};
 use crate::model::json_fields::{self, Few, Object};
@@ -204,7 +205,7 @@ values! {
     EventHeaders = {
         "type": "object",
         "additionalProperties": { "type": "string", "pattern": "^[ -~]*$" },
-        "propertyNames": { "pattern": "^[A-Za-z0-9!#$%&'*+.^_`|~-]+$" },
+        "propertyNames": { "pattern": HEADER_NAME },
     }
 }
 

@@ -59,7 +59,6 @@ mod refused_webhooks;
 mod replays;
 pub mod route;
 mod schema;
-mod scheme;
 mod sealing;
 mod search;
 mod secrets;

@@ -7,7 +7,6 @@ use crate::api::audited::ChangeResult;
 use crate::api::event_repairs::given;
 use crate::api::prelude::*;
 use crate::api::schema::{HeaderName, as_sent};
-use crate::api::scheme::SchemeForm;
 use crate::api::sealing::{ToSeal, ids, to_seal};
 use crate::base::id;
 use crate::keys::Keyring;
@@ -87,7 +86,7 @@ values! {
 #[serde(deny_unknown_fields)]
 struct ProviderCreation {
     name: Name,
-    #[schemars(with = "SchemeForm")]
+    #[schemars(with = "SchemeSettings")]
     scheme: Value,
     /// What happens to personal data before it is stored: `allow` stores it unchanged, a policy applies its rules
     /// (docs/privacy.md). Required.
@@ -124,7 +123,7 @@ struct ProviderCreation {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ProviderChange {
-    #[schemars(with = "Option<SchemeForm>")]
+    #[schemars(with = "Option<SchemeSettings>")]
     scheme: Option<Value>,
     pii: Option<Pii>,
     /// A secret that the provider signs with. It is stored sealed and never shown.
@@ -402,7 +401,7 @@ struct ProviderAnswer<'a> {
     id: Is<Uuid, &'a str>,
     tenant: Is<NameText, &'a str>,
     name: &'a Name,
-    #[schemars(schema_with = "as_sent::<SchemeForm>")]
+    #[schemars(schema_with = "as_sent::<SchemeSettings>")]
     scheme: SchemeSettings,
     pii: &'a Pii,
     /// The URL that the provider posts to, if it has its own; null: that of the settings.

@@ -40,6 +40,9 @@ macro_rules! values {
 }
 pub(crate) use values;
 
+/// The pattern of a name of a header field.
+pub(crate) const HEADER_NAME: &str = "^[A-Za-z0-9!#$%&'*+.^_`|~-]+$";
+
 values! {
     /// A text that is not empty.
     SomeText = { "type": "string", "minLength": 1 }
@@ -69,7 +72,7 @@ values! {
     StrictBase64 = { "type": "string", "contentEncoding": "base64",
         "pattern": "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$" }
     /// A name of a header field.
-    HeaderName = { "type": "string", "pattern": "^[A-Za-z0-9!#$%&'*+.^_`|~-]+$" }
+    HeaderName = { "type": "string", "pattern": HEADER_NAME }
     /// One character.
     Character = { "type": "string", "minLength": 1, "maxLength": 1 }
     /// Any value.

@@ -6,8 +6,10 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
+use schemars::json_schema;
 use serde_json::value::RawValue;
 
+use crate::base::schema::described;
 use crate::base::words::as_text;
 use crate::model::json::{Cursor, JsonKind, unescaped};
 use crate::model::json_fields::Few;
@@ -73,6 +75,7 @@ impl Pointer {
 }
 
 as_text!(Pointer);
+described!(Pointer, json_schema!({ "type": "string" }));
 
 impl fmt::Display for Pointer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::base::clock::Timestamp;
 use crate::base::id::SubscriptionSeq;
-use crate::base::schema::{HeaderName, NameText, SomeText, Text, Uuid, Whole, described, values};
+use crate::base::schema::{
+    HEADER_NAME, HeaderName, NameText, SomeText, Text, Uuid, Whole, described, values,
+};
 use crate::base::words::{as_text, words};
 use crate::model::database_target::DatabaseTarget;
 use crate::model::event::OWN_SOURCE;
@@ -201,7 +203,7 @@ values! {
     OwnHeaders = {
         "type": "object", "maxProperties": MAX_HEADERS,
         "additionalProperties": { "type": "string", "pattern": "^[ -~]*$" },
-        "propertyNames": { "pattern": "^[A-Za-z0-9!#$%&'*+.^_`|~-]+$" },
+        "propertyNames": { "pattern": HEADER_NAME },
     }
     /// Classes by status, like `404`, or by hundred, like `5xx`.
     ClassesText = {

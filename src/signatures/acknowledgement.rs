@@ -2,6 +2,7 @@
 //!
 //! Not here: which answer a request gets ([`super::answering`]).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The status of an answer, unless another one is set.
@@ -15,17 +16,21 @@ const MAX_CONTENT_TYPE_BYTES: usize = 255;
 ///
 /// *Shape*: `{"status":200,"content_type":"text/plain","body":"ok"}`; all are optional, an empty object is 200 with
 /// an empty body.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "WebhookAnswer")]
 pub struct Acknowledgement {
     /// The status, 200 to 299; default: 200.
     #[serde(default = "ok_status")]
+    #[schemars(range(min = 200, max = 299))]
     pub status: u16,
     /// The media type; it goes with a body.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = MAX_CONTENT_TYPE_BYTES))]
     pub content_type: Option<String>,
     /// The body; default: empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = MAX_BODY_BYTES))]
     pub body: String,
 }
 

@@ -30,7 +30,9 @@ const SIGNED: [&[&str]; 8] = [
 ];
 
 /// Settings of `adyen`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+)]
 #[serde(deny_unknown_fields)]
 pub struct Adyen {
     /// Answer the text `[accepted]` instead of JSON, which older accounts expect.

@@ -5,6 +5,7 @@
 use std::fmt;
 
 use ring::signature::ED25519;
+use schemars::{JsonSchema, json_schema};
 use serde::{Deserialize, Serialize};
 
 use super::acknowledgement::{Acknowledgement, AcknowledgementError};
@@ -20,7 +21,8 @@ use super::signing::{Encoding, Hash, SecretEncoding, SecretError, mac, same_secr
 use super::template::{Piece, Template};
 use crate::base::clock::Timestamp;
 use crate::base::headers::Headers;
-use crate::base::words::as_text;
+use crate::base::schema::{HEADER_NAME, described};
+use crate::base::words::{as_text, words};
 use crate::model::json_fields;
 use crate::model::pointer::{Pointer, PointerError};
 
@@ -227,8 +229,9 @@ pub enum SettingsError {
     Constant,
 }
 
-/// The settings as read, not yet checked against each other.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// A scheme made of settings: an HMAC or ed25519 over a template, a shared token, or basic authentication.
+// As read: some exclude others, which [`Generic`] has checked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     /// How the provider proves itself.
@@ -252,8 +255,9 @@ pub struct Settings {
 }
 
 /// How a provider proves itself.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[schemars(rename = "GenericCheck")]
 pub enum Check {
     /// An HMAC over a template.
     Hmac(#[serde(deserialize_with = "json_fields::object")] SignedCheck),
@@ -262,6 +266,7 @@ pub enum Check {
     /// A shared token in a header: `{"token":{"header":"X-Gitlab-Token"}}`.
     Token {
         /// The header that carries it.
+        #[schemars(regex(pattern = HEADER_NAME))]
         header: String,
         /// The text before the token, such as `Bearer `.
         #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -275,13 +280,13 @@ pub enum Check {
 }
 
 /// A signature over a template.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SignedCheck {
     /// The hash function of an HMAC; default: SHA-256.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hash: Option<Hash>,
-    /// What is signed.
+    /// The template of what is signed, like `{ts}.{body}`.
     pub signed: Template,
     /// The header fields that may carry the signature.
     pub header: HeaderNames,
@@ -307,33 +312,35 @@ pub struct SignedCheck {
 }
 
 /// Where the signed time is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TimestampPlace {
     /// The header that carries it.
+    #[schemars(regex(pattern = HEADER_NAME))]
     pub header: String,
     /// The unit in which it counts since 1970; default: seconds.
     #[serde(default)]
     pub unit: Unit,
 }
 
-/// The unit of a time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Unit {
-    /// Seconds.
-    #[default]
-    S,
-    /// Milliseconds.
-    Ms,
+words! {
+    /// The unit of a time.
+    #[derive(Default)]
+    pub enum Unit {
+        /// Seconds.
+        #[default]
+        S = "s",
+        /// Milliseconds.
+        Ms = "ms",
+    }
 }
 
 /// Where the provider's id of an event is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum IdPlace {
     /// In a header.
-    Header(String),
+    Header(#[schemars(regex(pattern = HEADER_NAME))] String),
     /// In the JSON body.
     Pointer(Pointer),
     /// Nowhere: the SHA-256 of the body is the id.
@@ -357,6 +364,7 @@ impl Items {
 }
 
 as_text!(Items);
+described!(Items, json_schema!({ "type": "string", "maxLength": 512 }));
 
 impl fmt::Display for Items {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -365,11 +373,11 @@ impl fmt::Display for Items {
 }
 
 /// Where an event's type is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TypePlace {
     /// In a header.
-    Header(String),
+    Header(#[schemars(regex(pattern = HEADER_NAME))] String),
     /// In the JSON body.
     Pointer(Pointer),
     /// Every event has this type.

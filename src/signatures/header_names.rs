@@ -4,10 +4,12 @@
 
 use std::fmt;
 
+use schemars::{JsonSchema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::check::is_header_name;
 use crate::base::headers::Headers;
+use crate::base::schema::{HEADER_NAME, described};
 
 /// Names in one setting at most.
 const MAX_NAMES: usize = 8;
@@ -41,13 +43,15 @@ pub enum HeaderNamesError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderNames(Vec<String>);
 
-/// The two forms of the setting.
-#[derive(Deserialize)]
+/// The name of a header field, or a list of names; one that ends with `-` and a number stands for all numbers.
+#[derive(Deserialize, JsonSchema)]
 #[serde(untagged)]
 enum Written {
-    One(String),
-    Several(Vec<String>),
+    One(#[schemars(regex(pattern = HEADER_NAME))] String),
+    Several(#[schemars(inner(regex(pattern = HEADER_NAME)))] Vec<String>),
 }
+
+described!(HeaderNames, Written::json_schema(&mut SchemaGenerator::default()));
 
 impl HeaderNames {
     fn of(names: Vec<String>) -> Result<Self, HeaderNamesError> {

@@ -24,6 +24,7 @@ mod paypal;
 pub mod provider;
 pub mod sample;
 mod sendgrid;
+mod settings_schema;
 mod shared;
 pub mod signing;
 pub mod signing_key;
@@ -179,9 +180,11 @@ pub enum SchemeError {
 }
 
 /// Settings of `chargebee`.
-#[derive(serde::Serialize, serde::Deserialize)]
+#[derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Basic {
+    /// The user name; the secret is the password.
+    #[schemars(length(min = 1, max = 255))]
     user: String,
 }
 

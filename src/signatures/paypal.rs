@@ -29,10 +29,13 @@ pub(super) static FACTS: Facts = Facts {
 };
 
 /// Settings of `paypal`.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+)]
 #[serde(deny_unknown_fields)]
 pub struct Paypal {
     /// The id that PayPal's console shows for the webhook. It is signed, but not part of any request.
+    #[schemars(length(min = 8, max = 64))]
     pub webhook_id: String,
     /// PayPal's certificates, PEM, for machines that cannot fetch them.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -23,10 +24,13 @@ pub const REPLAY_WINDOW_DEFAULT: Duration = Duration::from_hours(24);
 /// The longest replay window that can be set.
 pub const MAX_REPLAY_WINDOW: Duration = Duration::from_hours(30 * 24);
 
+/// The longest time within which equal bytes may be a repetition, in seconds.
+const MAX_REPEATS_SECS: u64 = MAX_REPLAY_WINDOW.as_secs();
+
 /// Which requests are repetitions of an earlier one.
 ///
 /// Some providers send equal bytes for different events, such as `id=tr_1` each time a payment changes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Repeats {
     /// Those with an id that was there before; without an id, those with equal bytes, unless the body is a bare id.
@@ -35,7 +39,7 @@ pub enum Repeats {
     /// None: each request is an event.
     Never,
     /// Those whose bytes and type are equal to those of a request of the last so many seconds.
-    WithinSecs(u64),
+    WithinSecs(#[schemars(range(min = 1, max = MAX_REPEATS_SECS))] u64),
 }
 
 /// How a provider signs, with what may be set for every scheme. Stored as JSON in `providers.scheme`.
@@ -77,10 +81,9 @@ impl TryFrom<Map<String, Value>> for SchemeSettings {
                 ))
             })?,
         };
-        let most = MAX_REPLAY_WINDOW.as_secs();
         match repeats {
-            Repeats::WithinSecs(secs) if !(1..=most).contains(&secs) => {
-                Err(wrong(format!("`within_secs` must be 1 to {most}")))
+            Repeats::WithinSecs(secs) if !(1..=MAX_REPEATS_SECS).contains(&secs) => {
+                Err(wrong(format!("`within_secs` must be 1 to {MAX_REPEATS_SECS}")))
             }
             _ => Ok(Self { scheme, repeats }),
         }

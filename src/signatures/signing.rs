@@ -4,13 +4,13 @@
 
 use data_encoding::{BASE64, BASE64_NOPAD, BASE64URL_NOPAD, HEXLOWER, HEXLOWER_PERMISSIVE};
 use ring::{digest, hmac};
-use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use crate::base::clock::Timestamp;
 use crate::base::id::Draw;
 use crate::base::secret::SecretBytes;
+use crate::base::words::words;
 
 const PREFIX: &str = "whsec_";
 /// Source: Standard Webhooks 1.0.0, "Signature scheme": secrets have 24 to 64 bytes.
@@ -127,17 +127,18 @@ impl SigningSecret {
     }
 }
 
-/// The hash function of an HMAC.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Hash {
-    /// SHA-1: 20 bytes. Only for providers that offer nothing else.
-    Sha1,
-    /// SHA-256: 32 bytes.
-    #[default]
-    Sha256,
-    /// SHA-512: 64 bytes.
-    Sha512,
+words! {
+    /// The hash function of an HMAC.
+    #[derive(Default)]
+    pub enum Hash {
+        /// SHA-256: 32 bytes.
+        #[default]
+        Sha256 = "sha256",
+        /// SHA-1: 20 bytes. Only for providers that offer nothing else.
+        Sha1 = "sha1",
+        /// SHA-512: 64 bytes.
+        Sha512 = "sha512",
+    }
 }
 
 /// The HMAC of the concatenated parts.
@@ -171,30 +172,32 @@ pub fn same_secret(one: &[u8], other: &[u8]) -> bool {
     same(one.as_ref(), other.as_ref())
 }
 
-/// The encoding of a signature.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Encoding {
-    /// Hex digits of either case.
-    #[default]
-    Hex,
-    /// Base64 with its padding.
-    Base64,
-    /// Base64 with `-` and `_`, padding or not.
-    Base64url,
+words! {
+    /// The encoding of a signature.
+    #[derive(Default)]
+    pub enum Encoding {
+        /// Hex digits of either case.
+        #[default]
+        Hex = "hex",
+        /// Base64 with its padding.
+        Base64 = "base64",
+        /// Base64 with `-` and `_`, padding or not.
+        Base64url = "base64url",
+    }
 }
 
-/// The encoding of a secret.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SecretEncoding {
-    /// The text is the key.
-    #[default]
-    Utf8,
-    /// The text is the base64 of the key, padding or not.
-    Base64,
-    /// The text is the hex of the key.
-    Hex,
+words! {
+    /// The encoding of a secret.
+    #[derive(Default)]
+    pub enum SecretEncoding {
+        /// The text is the key.
+        #[default]
+        Utf8 = "utf8",
+        /// The text is the base64 of the key, padding or not.
+        Base64 = "base64",
+        /// The text is the hex of the key.
+        Hex = "hex",
+    }
 }
 
 impl Encoding {

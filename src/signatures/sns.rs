@@ -28,10 +28,13 @@ pub(super) static FACTS: Facts = Facts {
 };
 
 /// Settings of `sns`.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+)]
 #[serde(deny_unknown_fields)]
 pub struct Sns {
     /// The ARNs of the accepted topics.
+    #[schemars(inner(length(min = 8, max = 512)))]
     pub topics: Vec<String>,
     /// Whether subscriptions of these topics are confirmed automatically.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -4,7 +4,10 @@
 
 use std::fmt;
 
+use schemars::json_schema;
+
 use super::check::is_header_name;
+use crate::base::schema::described;
 use crate::base::words::as_text;
 
 /// The longest template. The longest known one has 40 bytes.
@@ -134,6 +137,7 @@ fn placeholder(name: &str) -> Result<Piece, TemplateError> {
 }
 
 as_text!(Template);
+described!(Template, json_schema!({ "type": "string" }));
 
 impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
