@@ -246,8 +246,15 @@ fn schemas(mut sent: SchemaGenerator, mut answered: SchemaGenerator) -> Map<Stri
     schemas
 }
 
+/// The description of a type in one line, without what is for readers of the code: its shape, which the schema has, and the
+/// example in Rust.
+fn for_users(about: &str) -> String {
+    let marks = ["*Shape*", "```"].iter().filter_map(|mark| about.find(mark));
+    let own = about.get(..marks.min().unwrap_or(about.len())).unwrap_or(about);
+    own.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// Removes what client generators do not understand: formats of whole numbers, defaults, `true` for any value.
-/// Joins the lines of descriptions.
 fn simplify(schema: &mut Value) {
     if *schema == Value::Bool(true) {
         *schema = json!({});
@@ -259,7 +266,7 @@ fn simplify(schema: &mut Value) {
         members.remove("format");
     }
     if let Some(Value::String(about)) = members.get_mut("description") {
-        *about = about.replace('\n', " ");
+        *about = for_users(about);
     }
     for (name, inner) in members.iter_mut() {
         match (name.as_str(), inner) {

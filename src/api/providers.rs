@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::api::audited::ChangeResult;
 use crate::api::event_repairs::given;
 use crate::api::prelude::*;
-use crate::api::schema::{HeaderName, as_sent};
+use crate::api::schema::as_sent;
 use crate::api::sealing::{ToSeal, ids, to_seal};
 use crate::base::id;
 use crate::keys::Keyring;
@@ -114,7 +114,7 @@ struct ProviderCreation {
     #[schemars(with = "Option<ReplayWindow>")]
     replay_window_secs: Option<u64>,
     /// Where its webhooks have their ordering key; absent: they have none.
-    #[schemars(with = "Option<KeyPlaceForm>")]
+    #[schemars(with = "Option<KeyPlace>")]
     ordering_key: Option<Value>,
 }
 
@@ -146,19 +146,8 @@ struct ProviderChange {
     replay_window_secs: Option<u64>,
     /// Where webhooks that come from now on have their ordering key; null: they have none.
     #[serde(default, deserialize_with = "given")]
-    #[schemars(with = "Option<KeyPlaceForm>")]
+    #[schemars(with = "Option<KeyPlace>")]
     ordering_key: Option<Option<Value>>,
-}
-
-/// Where the ordering key of a webhook is: the first text or number at a path of the body (or of a batch's item), or a
-/// header field.
-#[derive(JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(rename = "OrderingKeyPlace")]
-#[expect(dead_code, reason = "describes what the model reads")]
-enum KeyPlaceForm {
-    Path(Text<1, 512>),
-    Header(HeaderName),
 }
 
 /// `POST /v1/providers`
@@ -418,7 +407,7 @@ struct ProviderAnswer<'a> {
     /// event. Only for schemes whose signature does not cover the id (docs/providers.md).
     replay_window_secs: Is<ReplayWindow, u64>,
     /// Where its webhooks have their ordering key.
-    ordering_key: Option<Is<KeyPlaceForm, &'a KeyPlace>>,
+    ordering_key: Option<&'a KeyPlace>,
     created_at: Timestamp,
     updated_at: Timestamp,
 }
@@ -451,7 +440,7 @@ fn shown(provider: &Provider, public_base: Option<&str>) -> Value {
         body_bytes_max: new.body_bytes_max.into(),
         tolerance_secs: new.tolerance.as_secs().into(),
         replay_window_secs: new.replay_window.as_secs().into(),
-        ordering_key: new.ordering_key.as_ref().map(Into::into),
+        ordering_key: new.ordering_key.as_ref(),
         created_at: *created_at,
         updated_at: *updated_at,
     })

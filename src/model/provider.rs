@@ -3,8 +3,10 @@
 //!
 //! Not here: reading the key from a request (`pipeline::receive`), and what a lane is ([`crate::model::lane`]).
 
+use schemars::{JsonSchema, json_schema};
 use serde::{Deserialize, Serialize};
 
+use crate::base::schema::{HEADER_NAME, described};
 use crate::base::words::as_text;
 use crate::model::json_path::Path;
 
@@ -78,7 +80,8 @@ impl PublicUrl {
     }
 }
 
-/// Where the ordering key of a webhook is. Stored as JSON in `providers.ordering_key`.
+/// Where the ordering key of a webhook is: the first text or number at a path of the body (or of a batch's item), or a
+/// header field.
 ///
 /// ```
 /// use oncebox::model::provider::KeyPlace;
@@ -87,8 +90,10 @@ impl PublicUrl {
 /// assert!(read(r#"{"header": "X-Order-Id"}"#).is_ok());
 /// assert!(read(r#"{"header": "X-Gitlab-Token"}"#).unwrap_err().to_string().contains("secret"));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "OrderingKeyPlace")]
+// Stored as JSON in `providers.ordering_key`.
 pub enum KeyPlace {
     /// The first text or number at this path of the body, or of the item of a batch.
     Path(Path),
@@ -122,6 +127,7 @@ impl FieldName {
 }
 
 as_text!(FieldName, 0);
+described!(FieldName, json_schema!({ "type": "string", "pattern": HEADER_NAME }));
 
 #[cfg(test)]
 mod tests {
