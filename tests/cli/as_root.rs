@@ -54,6 +54,19 @@ impl Site {
     }
 }
 
+/// The way to the first administrator where the code is not in the journal.
+#[test]
+fn a_link_that_root_asks_for_makes_the_first_user_and_leaves_nothing_of_roots() {
+    let Some(mut site) = Site::new() else { return };
+    site.rig.start();
+    site.give();
+    let link = site.rig.run(&["console", "link", "--user", "anna"]);
+    shows(&link.out, &["/console/enter?link=obl_"]);
+    shows(&link.err, &["created with the role admin"]);
+    assert_eq!(site.rig.items(&["user", "list"]).len(), 1);
+    site.check();
+}
+
 /// A stopped service that has a database and, in `backups` beside it, a backup.
 fn used() -> Option<(Site, PathBuf)> {
     let mut used = Site::new()?;

@@ -1,6 +1,10 @@
 //! A walk along everything else that a client chooses in size: each field of each form of the console, each parameter of
 //! each query and path, cookies and header fields. The process stays small, answers, and goes on for others.
 
+use std::io::{Read, Write};
+
+use socket2::{Domain, Socket, Type};
+
 use crate::fault::memory::Cage;
 use crate::fault::process::prelude::*;
 use crate::fault::walk::{others_go_on, resident_kib};
@@ -230,5 +234,54 @@ fn no_form_query_cookie_or_field_stops_the_service() {
     let token = process.token();
     walk(&mut process, &heads(&document, &token));
     cage.tell("the walk of the console");
+    process.stop();
+}
+
+/// A form of the largest size, sent from one of the loopback addresses: each client has a share of its own.
+fn post_from(host: u8, sent: &Sent, address: SocketAddr) -> u16 {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, host], 0)).into()).unwrap();
+    socket.connect(&address.into()).unwrap();
+    let mut stream = TcpStream::from(socket);
+    let mut head = format!(
+        "{} {} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n",
+        sent.method, sent.path
+    );
+    for (name, value) in &sent.fields {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    head.push_str(&format!("Content-Length: {}\r\n\r\n", sent.body.len()));
+    // A body that is refused early may end the connection before it is read.
+    drop(stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&sent.body)));
+    let mut answer = String::new();
+    drop(stream.read_to_string(&mut answer));
+    answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default()
+}
+
+/// The lowest role, from many addresses at once: no share of one of them, but all together.
+#[test]
+fn forms_of_many_pairs_from_many_addresses_do_not_end_the_service() {
+    let Some(cage) = Cage::new("pairs") else { return };
+    let home = tempfile::tempdir().unwrap();
+    let mut process = cage.start(home.path());
+    let cookie = log_in(&process, "read", "read");
+    let token = csrf(&process, &cookie);
+    let mut most = forms("act/create-provider", (&cookie, &token), &[]).swap_remove(0);
+    // As many as a form may have in bytes.
+    most.body.truncate((4 << 20) - 16);
+    let most = &most;
+    let address = process.address;
+    for _ in 0..3 {
+        thread::scope(|scope| {
+            for host in 2..18 {
+                scope.spawn(move || post_from(host, most, address));
+            }
+        });
+        assert!(!process.has_ended(), "it has ended");
+    }
+    others_go_on(&process, "after the forms");
+    let resident = resident_kib(&process);
+    assert!(resident < MAX_RESIDENT_KIB, "{} MiB", resident >> 10);
+    cage.tell("forms of many pairs");
     process.stop();
 }

@@ -1126,6 +1126,24 @@ fn what_finished_events_have_is_removed_in_the_database_and_in_the_archive() {
 }
 
 /// A hold is also obeyed by an expunge, in the database and in a month.
+/// A batch that is being carried out has read the holds before, so a hold that is answered knows its end.
+#[test]
+fn a_legal_hold_is_answered_after_a_batch_that_runs_in_a_month() {
+    let (rig, _path) = one_month();
+    let archive = rig.appliance().api().flow.archiving.archive.clone();
+    thread::scope(|scope| {
+        let batch = archive.write_alone();
+        let holding = scope.spawn(|| {
+            rig.post("/v1/legal-holds", &json!({ "name": "audit", "reason": "A law case" })).is(201)
+        });
+        thread::sleep(secs(1));
+        let is_answered = holding.is_finished();
+        drop(batch);
+        holding.join().unwrap();
+        assert!(!is_answered, "the hold was answered while a batch that does not know it goes on");
+    });
+}
+
 #[test]
 fn what_a_legal_hold_is_about_is_not_expunged() {
     let rig = Rig::new();

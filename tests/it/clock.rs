@@ -298,25 +298,48 @@ fn a_start_with_a_wrong_clock_ends_nothing() {
     held.all_ends();
 }
 
-/// A secret that is replaced while the clock is far ahead is valid for its overlap, not until that time comes.
+/// A secret that is replaced under a wrong clock is valid for its overlap, not until that clock's time comes.
 #[test]
 fn the_overlap_of_a_secret_keeps_its_length_when_the_clock_is_set_right() {
-    let held = Box::new();
-    held.rig.time.set_synchronised(false);
+    let ahead = |right: Timestamp| right.plus(secs(240 * DAY));
+    let mut held = Box::new();
     let right = held.rig.now();
-    held.rig.time.set_wall(right.plus(secs(240 * DAY)));
+    held.rig.time.set_synchronised(false);
+    held.rig.time.set_wall(ahead(right));
     held.is_suspect("set");
-    held.rig.token_provider("second", SECRET);
+    old_secret_ends(&held, right);
+
+    for (doubt, wall) in [("ahead", ahead(right)), ("too_early", Timestamp::from_secs(31_536_000))]
+    {
+        let right = held.rig.now();
+        held.rig.stop();
+        held.rig.time.set_synchronised(false);
+        held.rig.time.set_wall(wall);
+        held.rig.start_again();
+        held.is_suspect(doubt);
+        old_secret_ends(&held, right);
+    }
+}
+
+/// Replaces the secret of a new provider; then a time service sets the clock right, and the old secret is valid for half an
+/// hour.
+fn old_secret_ends(held: &Box, right: Timestamp) {
+    let rig = &held.rig;
+    let name = format!("provider-{}", rig.one("SELECT count(*) FROM providers"));
+    rig.token_provider(&name, SECRET);
     let next = json!({ "secret": "another-secret-of-32-characters-", "overlap": "30min" });
-    let second = "SELECT c.id FROM credentials AS c, providers AS p WHERE c.provider_seq = p.seq AND p.name = 'second'";
-    let old = held.rig.one(second);
-    held.rig.post(&format!("/v1/credentials/{old}/rotate"), &next).is(201);
-    let hook = || held.rig.send("POST", "/in/second", &[("X-Token", SECRET)], b"hook").status;
+    let old = rig.one(&format!(
+        "SELECT c.id FROM credentials AS c, providers AS p WHERE c.provider_seq = p.seq AND p.name = '{name}'"
+    ));
+    rig.post(&format!("/v1/credentials/{old}/rotate"), &next).is(201);
+    let path = format!("/in/{name}");
+    let hook = || rig.send("POST", &path, &[("X-Token", SECRET)], b"hook").status;
     assert_eq!(hook(), 200);
-    held.rig.time.set_wall(right.plus(secs(400)));
-    held.rig.time.set_synchronised(true);
-    until("it is believed", || held.rig.get("/v1/clock")["doubt"].is_null());
-    held.rig.advance(secs(HOUR));
+    rig.time.set_wall(right.plus(secs(400)));
+    rig.time.set_synchronised(true);
+    until("it is believed", || rig.get("/v1/clock")["doubt"].is_null());
+    assert_eq!(hook(), 200);
+    rig.advance(secs(HOUR));
     until("the old secret is refused", || hook() == 401);
 }
 
@@ -410,6 +433,8 @@ fn duties_and_backups_go_on_after_the_clock_went_back() {
 fn what_waits_behind_others_waits_its_limit_after_the_clock_was_set_right() {
     let held = Box::new();
     let dead = "SELECT count(*) FROM deliveries WHERE state = 'dead_letter'";
+    // The chore knows since when they wait.
+    held.chores_run();
     // A time service sets the clock an hour ahead.
     held.rig.time.set_wall(held.rig.now().plus(secs(HOUR)));
     held.chores_run();
