@@ -571,7 +571,7 @@ mod tests {
         );
         assert!(hmac(r#""signed":"{bdy}""#).contains("there are {id}, {ts}, {method}"));
         assert!(hmac(r#""signed":"{body}","hsh":"sha1""#).contains("unknown field `hsh`"));
-        assert!(hmac(r#""signed":"{body}","hash":"md5""#).contains("expected one of `sha1`"));
+        assert!(hmac(r#""signed":"{body}","hash":"md5""#).contains("one of sha256, sha1, sha512"));
     }
 
     #[test]
