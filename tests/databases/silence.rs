@@ -39,12 +39,20 @@ impl Beside {
         Self { rig, line, is_real: number("ONCEBOX_REAL_TIME", 0) > 0 }
     }
 
-    /// Time passes until this holds: `first` at once, then a second each time. Where time is real, a second takes one.
+    /// Time passes until this holds: `first` at once, then two seconds whenever nothing has come for long, because the next
+    /// try may be due only then. Where time is real, a second takes one.
     #[track_caller]
     fn passes_until(&self, first: Duration, what: &str, mut holds: impl FnMut() -> bool) {
         if !self.is_real {
             self.rig.advance(first);
-            until(what, holds);
+            let mut since = Instant::now();
+            until(what, || {
+                if since.elapsed() > secs(20) {
+                    self.rig.advance(secs(2));
+                    since = Instant::now();
+                }
+                holds()
+            });
             return;
         }
         let end = Instant::now() + 2 * TOLD;

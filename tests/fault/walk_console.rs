@@ -243,16 +243,15 @@ fn post_from(host: u8, sent: &Sent, address: SocketAddr) -> u16 {
     socket.bind(&SocketAddr::from(([127, 0, 0, host], 0)).into()).unwrap();
     socket.connect(&address.into()).unwrap();
     let mut stream = TcpStream::from(socket);
-    let mut head = format!(
-        "{} {} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n",
-        sent.method, sent.path
+    let Sent { method, path, fields, body, .. } = sent;
+    let fields = fields.iter().map(|(name, value)| format!("{name}: {value}\r\n"));
+    let fields = fields.collect::<Vec<_>>().concat();
+    let length = body.len();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {length}\r\n{fields}\r\n"
     );
-    for (name, value) in &sent.fields {
-        head.push_str(&format!("{name}: {value}\r\n"));
-    }
-    head.push_str(&format!("Content-Length: {}\r\n\r\n", sent.body.len()));
     // A body that is refused early may end the connection before it is read.
-    drop(stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&sent.body)));
+    drop(stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body)));
     let mut answer = String::new();
     drop(stream.read_to_string(&mut answer));
     answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default()

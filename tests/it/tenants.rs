@@ -209,7 +209,13 @@ fn a_tenant_that_has_what_it_may_have_gets_no_more_and_can_shrink() {
         (limits.subscriptions_max, limits.event_types_max, limits.providers_max) = (1, 1, 1);
         (limits.sources_max, limits.channels_max, limits.users_max) = (1, 1, 1);
         (limits.tokens_max, limits.terms_bytes_max) = (3, 64 << 10);
+        let home = settings.database.directory.parent().unwrap();
+        settings.sources.tenants_directory = Some(home.to_owned());
     });
+    let drop_folders = rig.home().join("acme");
+    for name in ["first", "second"] {
+        fs::create_dir_all(drop_folders.join(name)).unwrap();
+    }
     let refused = |answer: Answer, setting: &str| {
         let problem = answer.is(422).json();
         assert_eq!(problem["type"], "urn:oncebox:problem:over-limit");
@@ -223,11 +229,13 @@ fn a_tenant_that_has_what_it_may_have_gets_no_more_and_can_shrink() {
     let scheme = json!({ "kind": "github" });
     let provider = |name: &str| json!({ "name": name, "pii": "allow", "scheme": scheme, "secret": "a-shared-secret-of-32-characters" });
     let user = |name: &str| json!({ "name": name, "role": "read" });
+    let source = |name: &str| json!({ "name": name, "kind": "drop", "settings": { "path": drop_folders.join(name), "defaults": { "event_type": "a" } } });
     let of_role = |name: &str| json!({ "name": name, "role": "read" });
     for (path, body, setting) in [
         ("/v1/subscriptions", &subscription as &dyn Fn(&str) -> Value, "subscriptions_max"),
         ("/v1/providers", &provider, "providers_max"),
         ("/v1/users", &user, "users_max"),
+        ("/v1/sources", &source, "sources_max"),
     ] {
         call("POST", path, &body("first")).is(201);
         refused(call("POST", path, &body("second")), setting);

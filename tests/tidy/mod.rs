@@ -387,7 +387,7 @@ fn placed_items(text: &str) -> Vec<(&str, &str)> {
     };
     let mut placed = Vec::new();
     for (n, path) in parts.iter().enumerate().skip(3).step_by(2) {
-        let is_file = path.starts_with("src/") && path.ends_with(".rs");
+        let is_file = path.starts_with("src/") && Path::new(path).extension().is_some();
         if !is_file || parts[n - 1].trim() != "in" {
             continue;
         }

@@ -203,6 +203,7 @@ pub fn document() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::duty::Duty;
     use crate::model::escalation::Class;
     use crate::model::hold::HoldReason;
     use crate::model::outcome::AttemptClass;
@@ -217,5 +218,7 @@ mod tests {
         assert_eq!(labels("oncebox_subscriptions_held"), format!("reason = {holds}"));
         let classes = Class::ALL.map(Class::as_str).join(", ");
         assert_eq!(labels("oncebox_escalations_open"), format!("class = {classes}"));
+        let duties = Duty::ALL.map(Duty::as_str).join(", ");
+        assert_eq!(labels("oncebox_duty_overdue_seconds"), format!("duty = {duties}"));
     }
 }
