@@ -16,6 +16,7 @@ use serde_json::json;
 
 use crate::base::clock::span;
 use crate::base::id::SubscriptionSeq;
+use crate::env::Env;
 use crate::model::health_probe::HealthState;
 use crate::model::hold::{Hold, HoldReason};
 use crate::model::outcome::AttemptClass;
@@ -76,7 +77,7 @@ impl Prober {
     /// Begins what is due, the longest overdue first, and ends what is over; returns the wait until the next look. What is
     /// left of a disk is for outcomes.
     fn look(&self) -> Result<Duration> {
-        let Deliverer { store, clock, .. } = &self.threads.deliver;
+        let Env { store, clock, .. } = &self.threads.deliver.env;
         if self.disk.is_low() {
             return Ok(EVERY);
         }
@@ -107,7 +108,7 @@ impl Prober {
             let own = self.clone();
             let job = move |turn| {
                 let is_now = turn == Turn::Now;
-                let again_at = own.threads.deliver.clock.monotonic().saturating_add(AGAIN);
+                let again_at = own.threads.deliver.env.clock.monotonic().saturating_add(AGAIN);
                 own.taken.lock().insert(seq, if is_now { again_at } else { Duration::ZERO });
                 if is_now && let Err(error) = own.probe(seq) {
                     tracing::error!(%error, "a subscription could not be read; it is probed later");
@@ -120,7 +121,8 @@ impl Prober {
 
     /// Probes a target, unless something else than the target keeps it from being called, or something is under way to it.
     fn probe(&self, seq: SubscriptionSeq) -> Result<()> {
-        let Deliverer { store, clock, counts, in_flight, .. } = self.threads.deliver.clone();
+        let Deliverer { env, counts, in_flight, .. } = self.threads.deliver.clone();
+        let Env { store, clock, .. } = env;
         let under_way: Vec<i64> = in_flight.all().iter().map(|(delivery, _)| delivery.0).collect();
         let is_busy = store.read(|tx| store::is_busy(tx, seq, &json!(under_way).to_string()))?;
         let found = store.read(|tx| subscriptions::by_seq(tx, seq))?;

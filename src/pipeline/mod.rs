@@ -325,9 +325,7 @@ fn deliver(
 ) -> Deliverer {
     let sender = Arc::clone(&setup.sender);
     Deliverer {
-        store: env.store.clone(),
-        clock: env.clock.clone(),
-        draw: Arc::clone(&env.draw),
+        env: env.clone(),
         sender: Arc::clone(&sender),
         destinations: Arc::clone(&state.destinations),
         mailbox,
@@ -335,12 +333,9 @@ fn deliver(
         line: Arc::clone(&state.line),
         in_flight: Arc::clone(&state.in_flight),
         counts: Arc::clone(&state.counts),
-        privacy: Arc::clone(&env.privacy),
         targets: Targets::new(env, sender, setup.databases.clone()),
-        budget: env.budget.clone(),
         suspects: Arc::clone(&setup.suspects),
         confirm_tokens: setup.confirm_tokens.clone(),
-        faults: env.faults.clone(),
     }
 }
 

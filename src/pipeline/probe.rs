@@ -115,8 +115,8 @@ impl SubscriptionTests {
 
     /// A ping for a subscription.
     pub fn ping(&self, subscription: &Subscription) -> OutgoingRequest {
-        let now = self.deliver.clock.wall();
-        let event_id = id::uuid7(now, &*self.deliver.draw);
+        let now = self.deliver.env.clock.wall();
+        let event_id = id::uuid7(now, &*self.deliver.env.draw);
         let key = format!("{PING}/{event_id}");
         let new = &subscription.new;
         let body = json!({ "type": PING, "subscription": new.name.as_str(), "at": now });
@@ -161,7 +161,7 @@ impl SubscriptionTests {
         let mut ping = self.ping(&destination.subscription);
         // A topic is looked at, and its consumers see nothing of it.
         let sends = matches!(destination.subscription.new.target, Target::Http(_));
-        let trace = Trace::new(self.deliver.clock.clone()).sending(sends);
+        let trace = Trace::new(self.deliver.env.clock.clone()).sending(sends);
         let Trial { outcome, .. } = self.deliver.try_out(&mut ping, &destination, &trace)?;
         let class = destination.classes.classify(&outcome);
         Ok((class, outcome.failed_reason(class).unwrap_or_default()))
@@ -170,7 +170,7 @@ impl SubscriptionTests {
     /// Probes the target of a subscription, and hands in the class and why it failed. If the site is offline, nothing is
     /// learnt of the target, and `done` is dropped.
     pub fn probe(&self, of: &Subscription, done: Probed) {
-        let Deliverer { clock, destinations, line, .. } = &self.deliver;
+        let Deliverer { env, destinations, line, .. } = &self.deliver;
         let (probe, target) = (&of.new.policy.probe, &of.new.target);
         let (Some(probe), Target::Http(url)) = (probe, target) else { return };
         let ready = probe.request(url).and_then(|own| Ok((own, destinations.of(of.seq)?)));
@@ -179,7 +179,7 @@ impl SubscriptionTests {
             // The reason is on our side: the next event would fail as well.
             Err(reason) => return done(AttemptClass::Poison, reason, None),
         };
-        let started = clock.monotonic();
+        let started = env.clock.monotonic();
         let outcome = self.deliver.probe(self.ping(of), &destination, own);
         let class = destination.classes.classify(&outcome);
         let reason = outcome.failed_reason(class).unwrap_or_default();

@@ -45,23 +45,14 @@ impl std::fmt::Debug for Targets {
 impl Targets {
     /// All ways out, over this line.
     pub fn new(env: &Env, sender: Arc<dyn Sender>, databases: Databases) -> Self {
-        let Env { store, clock, settings, keyring, faults, .. } = env;
+        let Env { clock, settings, .. } = env;
         Self {
             database: Arc::new(Database::new(databases)),
-            folder: Arc::new(Folder::new(settings.clone(), clock.clone(), faults.clone())),
+            folder: Arc::new(Folder::new(env.clone())),
             kafka: Arc::new(Kafka::new(settings.clone(), clock.clone(), Arc::clone(&sender))),
-            email: Arc::new(Email {
-                store: store.clone(),
-                clock: clock.clone(),
-                settings: settings.clone(),
-            }),
+            email: Arc::new(Email { env: env.clone() }),
             command: Arc::new(Command { clock: clock.clone(), settings: settings.clone() }),
-            http: Arc::new(Http {
-                store: store.clone(),
-                clock: clock.clone(),
-                key: Arc::clone(keyring),
-                sender,
-            }),
+            http: Arc::new(Http { env: env.clone(), sender }),
         }
     }
 

@@ -74,7 +74,7 @@ impl Deliverer {
         let mut read = self.read(delivery, need.free_bytes)?;
         if let Sized::Larger(bytes) = read {
             // Others have the memory: this thread goes on with another delivery.
-            let taken = self.budget.try_take_own(bytes.saturating_mul(need.factor));
+            let taken = self.env.budget.try_take_own(bytes.saturating_mul(need.factor));
             share = Some(taken.ok_or(Unsent::Later(CROWDED_AGAIN))?);
             mark = mark.or_else(|| item.and_then(|item| self.suspects.mark(item, bytes)));
             read = self.read(delivery, usize::MAX)?;
@@ -113,15 +113,15 @@ impl Deliverer {
     /// its row. [`Unsent::Changed`] if it was cancelled or put behind others of its lane since it was handed out.
     fn read(&self, delivery: DeliverySeq, max_bytes: usize) -> Result<Sized, Unsent> {
         let fresh = || {
-            let fresh = self.store.writer().fresh().take(delivery);
+            let fresh = self.env.store.writer().fresh().take(delivery);
             fresh.filter(|outgoing| outgoing.payload.len() <= max_bytes)
         };
-        let read = if self.faults.hit(Step::ReadOutgoing) {
+        let read = if self.env.faults.hit(Step::ReadOutgoing) {
             Err(Error::Busy)
         } else if let Some(outgoing) = fresh() {
             Ok(Some(Sized::OutgoingRequest(Box::new(outgoing))))
         } else {
-            self.store.read(|tx| deliveries::outgoing_within(tx, delivery, max_bytes))
+            self.env.store.read(|tx| deliveries::outgoing_within(tx, delivery, max_bytes))
         };
         match read {
             Ok(read) => read.ok_or(Unsent::Changed),

@@ -23,10 +23,10 @@ impl Deliverer {
         let Some(call) = &opened.call else { return Ok(BegunRequest(request)) };
         let call = with_request(call, &request);
         let delivery = call.delivery;
-        let now = self.clock.now();
-        let at = self.clock.wall();
+        let now = self.env.clock.now();
+        let at = self.env.clock.wall();
         let begin = move |tx: &WriteTx<'_>| superseded::begin_call(tx, &call, now, at);
-        match self.store.writer().write(Queue::Settle, begin) {
+        match self.env.store.writer().write(Queue::Settle, begin) {
             Ok(true) => Ok(BegunRequest(request)),
             Ok(false) => Err(Unsent::Settled),
             Err(error) => {

@@ -112,7 +112,7 @@ impl Deliverer {
         if let Some(refusal) = opened.refusal {
             return Err(refusal.to_owned());
         }
-        let signed_at = self.clock.for_signatures();
+        let signed_at = self.env.clock.for_signatures();
         let mut request = self.build(&mut opened.outgoing, &opened.destination, signed_at)?;
         if opened.is_short() {
             request.timeout = FIRST_TRY;
@@ -146,7 +146,7 @@ impl Deliverer {
             content_type: outgoing.content_type.clone(),
             content: outgoing.payload.clone(),
         });
-        request.rendered = render(&self.privacy, outgoing, destination)?;
+        request.rendered = render(&self.env.privacy, outgoing, destination)?;
         request.body_sha256 = sha256(&outgoing.payload);
         if matches!(method, WRITE | RUN | MAIL) {
             request.attachment = attachment;
@@ -161,7 +161,7 @@ impl Deliverer {
 
     fn draw_span(&self) -> String {
         let mut span = [0_u8; 8];
-        self.draw.fill_open(&mut span);
+        self.env.draw.fill_open(&mut span);
         data_encoding::HEXLOWER.encode(&span)
     }
 

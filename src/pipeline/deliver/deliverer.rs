@@ -2,8 +2,6 @@
 
 use crossbeam_channel::Sender as ChannelSender;
 
-use crate::base::budget::Budget;
-use crate::base::faults::Faults;
 use crate::http::client::Sender;
 use crate::keys::ConfirmTokens;
 use crate::model::attempt::AttemptReport;
@@ -14,18 +12,13 @@ use crate::pipeline::in_flight::InFlight;
 use crate::pipeline::prelude::*;
 use crate::pipeline::scheduler::Mailbox;
 use crate::pipeline::suspects::Suspects;
-use crate::privacy::Privacy;
 use crate::targets::Targets;
 
 /// A deliverer. Its clones share everything; each runs on a thread of its own.
 #[derive(Clone)]
 pub struct Deliverer {
-    /// Where outgoing requests are read and outcomes handed in.
-    pub store: Store,
-    /// Time.
-    pub clock: Clock,
-    /// Randomness for jitter and spans.
-    pub draw: Arc<dyn Draw>,
+    /// The environment.
+    pub env: Env,
     /// The line to the outside.
     pub sender: Arc<dyn Sender>,
     /// How each subscription is called.
@@ -40,16 +33,10 @@ pub struct Deliverer {
     pub in_flight: Arc<InFlight>,
     /// What was counted.
     pub counts: Arc<Counts>,
-    /// What opens sealed fields.
-    pub privacy: Arc<Privacy>,
     /// What sends, by kind of target.
     pub targets: Targets,
-    /// What large requests take their memory from.
-    pub budget: Budget,
     /// What the process may have died on.
     pub suspects: Arc<Suspects>,
     /// Makes the tokens of confirm URLs.
     pub confirm_tokens: ConfirmTokens,
-    /// Planned failures.
-    pub faults: Faults,
 }

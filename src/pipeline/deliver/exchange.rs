@@ -65,7 +65,7 @@ impl Deliverer {
             tenant: Some(&outgoing.tenant),
             is_once: subscription.new.order.external_calls.is_some(),
         };
-        if self.faults.hit(Step::BeforeSend) {
+        if self.env.faults.hit(Step::BeforeSend) {
             let reason = "planned: the line is down".to_owned();
             return Outcome::Unreachable { cause: Cause::NoConnection, reason };
         }
@@ -84,11 +84,11 @@ impl Deliverer {
             Some(trace) if !trace.sends() => target.look(&parcel),
             _ => target.send(&parcel),
         };
-        if self.faults.hit(Step::AfterSend) {
+        if self.env.faults.hit(Step::AfterSend) {
             let reason = "planned: the answer is lost".to_owned();
             return Outcome::Unreachable { cause: Cause::Broken, reason };
         }
-        assert!(!self.faults.hit(Step::Panic), "planned");
+        assert!(!self.env.faults.hit(Step::Panic), "planned");
         outcome
     }
 }

@@ -26,10 +26,10 @@ impl Deliverer {
         let run_no = outgoing.run_no;
         let stored = seals.stored.as_deref();
         let rendering =
-            rendering_to_store(&self.privacy, outgoing, destination, &request.rendered, stored);
+            rendering_to_store(&self.env.privacy, outgoing, destination, &request.rendered, stored);
         let fixed = rendering.and_then(|rendering| {
             let fix = move |tx: &WriteTx<'_>| renderings::fix(tx, delivery, run_no, &rendering);
-            self.store.writer().write(Queue::Settle, fix)
+            self.env.store.writer().write(Queue::Settle, fix)
         });
         match fixed {
             Ok(true) => Ok(FixedRequest(request)),

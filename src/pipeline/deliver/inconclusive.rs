@@ -55,7 +55,7 @@ impl Deliverer {
     fn note_site_host(&self, subscription: SubscriptionSeq, host: Option<String>) {
         let note =
             move |tx: &WriteTx<'_>| subscriptions::set_site_host(tx, subscription, host.as_deref());
-        self.store.writer().submit(Queue::Upkeep, note, |stored| {
+        self.env.store.writer().submit(Queue::Upkeep, note, |stored| {
             if let Err(error) = stored {
                 tracing::warn!(%error, "where a host is could not be stored; it is tried again");
             }

@@ -59,15 +59,15 @@ impl Deliverer {
     /// Attempts a delivery, and tells the dispatcher that this thread is idle again.
     fn work_off(&self, assignment: Assignment) {
         let Assignment { delivery, subscription, .. } = assignment;
-        let started = self.clock.monotonic();
-        let attempted = if self.in_flight.begin(delivery, self.clock.wall()) {
+        let started = self.env.clock.monotonic();
+        let attempted = if self.in_flight.begin(delivery, self.env.clock.wall()) {
             let attempted = self.attempt_once(assignment);
             self.in_flight.end(delivery);
             attempted
         } else {
             Err(Unsent::Later(CLAIMED_AGAIN))
         };
-        let took = self.clock.monotonic().saturating_sub(started);
+        let took = self.env.clock.monotonic().saturating_sub(started);
         let finished = match attempted {
             Ok(ended) => Input::Finished {
                 subscription,

@@ -79,8 +79,8 @@ impl Deliverer {
             seals,
             call,
             refusal: if is_convicted { Some(DIED) } else { unreadable },
-            started_at: self.clock.wall(),
-            started: self.clock.monotonic(),
+            started_at: self.env.clock.wall(),
+            started: self.env.clock.monotonic(),
             _permit: permit,
         })
     }
@@ -112,15 +112,15 @@ impl Deliverer {
             return Ok(());
         }
         let delivery = outgoing.delivery;
-        let now = self.clock.now();
-        let newer = self.store.read(|tx| external_calls::newer(tx, delivery, now));
+        let now = self.env.clock.now();
+        let newer = self.env.store.read(|tx| external_calls::newer(tx, delivery, now));
         // A read is cheap, and mostly finds nothing.
         let skipped = newer.and_then(|newer| {
             if newer.is_none() {
                 return Ok(false);
             }
             let skip = move |tx: &WriteTx<'_>| superseded::skip_if_newer(tx, delivery, now);
-            self.store.writer().write(Queue::Settle, skip)
+            self.env.store.writer().write(Queue::Settle, skip)
         });
         match skipped {
             Ok(false) => Ok(()),
@@ -133,7 +133,7 @@ impl Deliverer {
     }
 
     fn open_seals(&self, outgoing: &mut OutgoingRequest) -> Result<Opened, Unsent> {
-        self.privacy.open_sealed(outgoing).map_err(|error| {
+        self.env.privacy.open_sealed(outgoing).map_err(|error| {
             let delivery = outgoing.delivery;
             tracing::error!(%error, %delivery, "a sealed field cannot be opened");
             Unsent::Later(UNCALLABLE_AGAIN)

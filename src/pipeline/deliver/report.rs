@@ -27,7 +27,7 @@ impl Deliverer {
     pub(super) fn report(&self, opened: &OpenedDelivery<'_>, exchange: Exchange) -> EndedAttempt {
         let OpenedDelivery { assignment, outgoing, destination, seals, .. } = opened;
         let Exchange { request, outcome } = exchange;
-        let latency = self.clock.monotonic().saturating_sub(opened.started);
+        let latency = self.env.clock.monotonic().saturating_sub(opened.started);
         let class = destination.classes.classify(&outcome);
         let is_cut = opened.is_short() && is_cut(latency, &outcome);
         let is_one_by_one = destination.subscription.new.sends_one_by_one();
@@ -53,11 +53,11 @@ impl Deliverer {
             is_away: outcome.is_away(),
             attempt: self.attempt(opened, Exchange { request, outcome }, class, latency),
             rules: destination.rules.of_event(outgoing.max_attempts),
-            jitter: Jitter::new(&*self.draw),
+            jitter: Jitter::new(&*self.env.draw),
             is_probe: assignment.is_probe,
             is_inconclusive: is_inconclusive.unwrap_or(false),
             order,
-            now: self.clock.now(),
+            now: self.env.clock.now(),
         };
         match is_inconclusive {
             Some(_) => self.settle(Arc::new(report)),
@@ -100,7 +100,7 @@ impl Deliverer {
         Attempt {
             n: outgoing.attempt_count.saturating_add(1),
             started_at: *started_at,
-            finished_at: self.clock.wall(),
+            finished_at: self.env.clock.wall(),
             class,
             counted: false,
             http_status: outcome.status(),
@@ -127,7 +127,7 @@ impl Deliverer {
         let unsettled = self.unsettled.clone();
         let counts = Arc::clone(&self.counts);
         let queue = if report.order.can_wait { Queue::Later } else { Queue::Settle };
-        self.store.writer().submit(
+        self.env.store.writer().submit(
             queue,
             move |tx| settlement::settle(tx, &report),
             move |outcome| {

@@ -51,7 +51,7 @@ impl Deliverer {
     /// The request that a delivery would send. The error says why there is none.
     pub fn preview(&self, mut outgoing: OutgoingRequest) -> Result<Preview, String> {
         let destination = self.destinations.of(outgoing.subscription)?;
-        let signed_at = self.clock.for_signatures();
+        let signed_at = self.env.clock.for_signatures();
         let request = self.build(&mut outgoing, &destination, signed_at)?;
         let mut headers = request.headers;
         if matches!(request.method, WRITE | MAIL) {
@@ -77,11 +77,11 @@ impl Deliverer {
         destination: &Destination,
         trace: &Trace,
     ) -> Result<Trial> {
-        let seals = self.privacy.open_sealed(outgoing)?;
+        let seals = self.env.privacy.open_sealed(outgoing)?;
         if !seals.is_whole {
             return Ok(Trial::unbuildable(NOT_OPENED.to_owned()));
         }
-        let signed_at = self.clock.for_signatures();
+        let signed_at = self.env.clock.for_signatures();
         let trial = match self.build(outgoing, destination, signed_at) {
             Ok(mut request) => {
                 request.timeout = request.timeout.min(MAX_TEST_TIME);
@@ -102,7 +102,7 @@ impl Deliverer {
         destination: &Destination,
         own: ProbeRequest,
     ) -> Outcome {
-        let signed_at = self.clock.for_signatures();
+        let signed_at = self.env.clock.for_signatures();
         let mut request = if let Some((method, url)) = own {
             ping.payload.clear();
             BuiltRequest {

@@ -25,7 +25,7 @@ impl Deliverer {
     /// Tells the dispatcher that a delivery was not sent. A wait is known to the dispatcher alone: the row stays due.
     pub(super) fn tell_unsent(&self, assignment: Assignment, unsent: Unsent) {
         let Assignment { delivery, subscription, .. } = assignment;
-        let now = self.clock.now();
+        let now = self.env.clock.now();
         let input = match unsent {
             Unsent::Settled => return,
             Unsent::Changed => {

@@ -9,14 +9,14 @@ mod server;
 
 use crate::alerts::channel::reserved;
 use crate::alerts::message::Message;
-use crate::base::clock::{Clock, Timestamp};
-use crate::config::{Live, Settings};
+use crate::base::clock::Timestamp;
+use crate::config::Settings;
+use crate::env::Env;
 use crate::http::trace::StepName;
 use crate::model::outcome::Outcome;
-use crate::store::tenants::MailKind;
+use crate::store::tenants::{self, MailKind};
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
-use crate::store::{Store, tenants};
 use crate::targets::parcel::{Parcel, Sends};
 
 pub use server::{MAIL_SERVER, check};
@@ -27,12 +27,8 @@ const MAX_ADDRESSES: usize = 20;
 /// Sends e-mails.
 #[derive(Debug)]
 pub struct Email {
-    /// Where a tenant's e-mails of the day are counted.
-    pub store: Store,
-    /// Says which day it is, the same to every maker of messages.
-    pub clock: Clock,
-    /// The mail server.
-    pub settings: Live,
+    /// The environment: its file counts a tenant's e-mails of the day, its settings name the mail server.
+    pub env: Env,
 }
 
 /// How many mails a tenant may still send today.
@@ -47,7 +43,7 @@ struct Limit {
 impl Sends for Email {
     /// Sends an e-mail, if the tenant has any left today, and counts it.
     fn send(&self, parcel: &Parcel<'_>) -> Outcome {
-        let settings = self.settings.get();
+        let settings = self.env.settings.get();
         let to = parcel.call.url.strip_prefix("mailto:").unwrap_or(parcel.call.url);
         let (limit, mail) = if parcel.subscription.new.is_of_alerts() {
             let message: Message = match serde_json::from_slice(&parcel.outgoing.payload) {
@@ -63,7 +59,7 @@ impl Sends for Email {
             (Limit::of_events(&settings), compose::of_event(&settings.smtp, to, parcel))
         };
         let tenant = &parcel.outgoing.tenant;
-        let today = self.clock.wall();
+        let today = self.env.clock.wall();
         if let Some(outcome) = self.exceeded(tenant, today, &limit) {
             return outcome;
         }
@@ -89,7 +85,7 @@ impl Sends for Email {
 impl Email {
     /// The outcome if the mails of the day are used up.
     fn exceeded(&self, tenant: &str, today: Timestamp, limit: &Limit) -> Option<Outcome> {
-        match self.store.read(|tx| tenants::mails(tx, tenant, today, limit.kind)) {
+        match self.env.store.read(|tx| tenants::mails(tx, tenant, today, limit.kind)) {
             Ok(sent) if sent < limit.max => None,
             Ok(_) => {
                 // The day is that of the count.
@@ -103,7 +99,7 @@ impl Email {
     fn count(&self, tenant: &str, today: Timestamp, kind: MailKind) {
         let tenant = tenant.to_owned();
         let count = move |tx: &WriteTx<'_>| tenants::count_mail(tx, &tenant, today, kind);
-        if let Err(error) = self.store.writer().write(Queue::Settle, count) {
+        if let Err(error) = self.env.store.writer().write(Queue::Settle, count) {
             tracing::error!(%error, "an e-mail was sent and is not counted");
         }
     }

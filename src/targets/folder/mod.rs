@@ -14,9 +14,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use crate::base::clock::{Clock, SureNow};
+use crate::base::clock::SureNow;
 use crate::base::faults::Faults;
-use crate::config::{Live, permitted};
+use crate::config::permitted;
+use crate::env::Env;
 use crate::formats::FILE_NAME;
 use crate::http::trace::{StepName, Trace};
 use crate::model::outcome::{AttemptClass, Outcome};
@@ -34,9 +35,7 @@ const MAX_KNOWN: usize = 10_000;
 /// Writes files.
 #[derive(Debug)]
 pub struct Folder {
-    settings: Live,
-    clock: Clock,
-    faults: Faults,
+    env: Env,
     patience: Patience,
     /// When leftovers of each folder were last looked for, by the monotonic clock.
     cleaned: Mutex<BTreeMap<PathBuf, Duration>>,
@@ -69,8 +68,8 @@ enum Failed {
 
 impl Folder {
     /// Nothing was written yet.
-    pub fn new(settings: Live, clock: Clock, faults: Faults) -> Self {
-        Self { settings, clock, faults, patience: Patience::default(), cleaned: Mutex::default() }
+    pub fn new(env: Env) -> Self {
+        Self { env, patience: Patience::default(), cleaned: Mutex::default() }
     }
 
     fn run(&self, parcel: &Parcel<'_>, is_look: bool) -> Outcome {
@@ -89,9 +88,9 @@ impl Folder {
             cleans: self.cleans(folder.path()),
             is_look,
             trace: parcel.trace.cloned(),
-            faults: self.faults.clone(),
+            faults: self.env.faults.clone(),
         };
-        let settings = self.settings.get();
+        let settings = self.env.settings.get();
         let tenant = parcel.outgoing.tenant.clone();
         // Links are resolved on the thread too, because a dead share would let this one wait for ever.
         let write = move || {
@@ -125,13 +124,13 @@ impl Folder {
 
     /// The time, if leftovers of a folder are to be looked for now.
     fn cleans(&self, path: &Path) -> Option<SureNow> {
-        let now = self.clock.monotonic();
+        let now = self.env.clock.monotonic();
         let mut cleaned = self.cleaned.lock();
         let last = cleaned.get(path);
         if last.is_some_and(|last| now.saturating_sub(*last) < CLEANED_EVERY) {
             return None;
         }
-        let sure = self.clock.sure_now()?;
+        let sure = self.env.clock.sure_now()?;
         if cleaned.len() >= MAX_KNOWN {
             cleaned.clear();
         }

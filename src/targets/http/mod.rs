@@ -9,16 +9,14 @@ use std::sync::Arc;
 use zeroize::Zeroizing;
 
 use crate::alerts::store;
-use crate::base::clock::Clock;
 use crate::base::headers::CONFIRM_URL;
+use crate::env::Env;
 use crate::http::client::{Call, Sender};
 use crate::http::trace::StepName;
-use crate::keys::Keyring;
 use crate::model::delivery::retry_after;
 use crate::model::outcome::Outcome;
 use crate::model::subscription::Subscription;
 use crate::privacy::policy::ResponseScrub;
-use crate::store::Store;
 use crate::targets::http::access::scrubbed;
 use crate::targets::http::wire::NetworkLine;
 use crate::targets::parcel::{Parcel, Sends};
@@ -28,12 +26,8 @@ const MAX_EXCERPT_CHARS: usize = 2048;
 
 /// Calls targets.
 pub struct Http {
-    /// Where sealed URLs are.
-    pub store: Store,
-    /// Time.
-    pub clock: Clock,
-    /// What opens sealed URLs.
-    pub key: Arc<Keyring>,
+    /// The environment.
+    pub env: Env,
     /// The line to the outside.
     pub sender: Arc<dyn Sender>,
 }
@@ -50,7 +44,7 @@ impl Sends for Http {
         }
         // The attempt keeps the other one, which has no secret in it.
         let url = sealed.as_ref().map_or(call.url, |url| url.as_str());
-        let line = NetworkLine { sender: &*self.sender, clock: &self.clock, trace: *trace };
+        let line = NetworkLine { sender: &*self.sender, clock: &self.env.clock, trace: *trace };
         match parcel.access.send(line, &Call { url, ..call.clone() }) {
             Ok(answer) => {
                 // The path of such a URL is a secret, and programs quote it when they refuse a request.
@@ -75,9 +69,9 @@ impl Http {
         if !of.new.is_of_alerts() {
             return Ok(None);
         }
-        let found = self.store.read(|tx| store::sealed_url(tx, of.seq));
+        let found = self.env.store.read(|tx| store::sealed_url(tx, of.seq));
         let Some((id, sealed)) = found.map_err(|error| error.to_string())? else { return Ok(None) };
-        let opened = self.key.open(&store::context(&id), &sealed);
+        let opened = self.env.keyring.open(&store::context(&id), &sealed);
         let opened =
             opened.map_err(|error| format!("the channel's URL cannot be opened: {error}"))?;
         Ok(opened.expose_text().map(|url| Zeroizing::new(url.to_owned())))
