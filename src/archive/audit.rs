@@ -171,7 +171,7 @@ impl AuditMover {
                 self.finish(&month, &claim)?;
             }
         }
-        self.work.done(Duty::DeleteAudit)
+        self.work.done(Duty::DeleteAudit, now)
     }
 
     /// Claims the deletion of a file whose last row is `last`.

@@ -84,7 +84,7 @@ pub(super) fn delete_old(work: &ArchiveWork, archive: &Archive) -> Result<()> {
     }
     forget_keys(&work.env.store, &Month::at(now.minus(KEYS_KEPT)), &months)?;
     // Also where a month cannot be read: the others are looked at once a day.
-    work.done(Duty::DeleteMonths)?;
+    work.done(Duty::DeleteMonths, now)?;
     read
 }
 

@@ -182,8 +182,15 @@ impl Mover {
 /// A walk that begins.
 struct Walk {
     before: Before,
-    /// The claim of the person who asked for it; `None`: it is the hourly one.
-    claimed: Option<ClaimedEffect>,
+    reason: Reason,
+}
+
+/// Why a walk begins.
+enum Reason {
+    /// The hourly one was due at this time.
+    Due(SureNow),
+    /// A person asked for it.
+    Asked(Box<ClaimedEffect>),
 }
 
 struct Moving {
@@ -228,13 +235,8 @@ impl Moving {
                     tracing::error!(%error, "it is not known whether events are to be archived; it is tried again");
                 }
             }
-            if let Some(now) = self.may_look(self.audit_due) {
-                self.audit_due =
-                    self.work.env.clock.monotonic().saturating_add(Duty::ArchiveAudit.every());
-                let done = self.audit.run(now).and_then(|()| self.work.done(Duty::ArchiveAudit));
-                if let Err(error) = done {
-                    tracing::error!(%error, "audit events could not be moved; they stay, and it is tried again");
-                }
+            if let Err(error) = self.move_audit() {
+                tracing::error!(%error, "audit events could not be moved; they stay, and it is tried again");
             }
             if let Err(error) = self.expiry.make_room(&self.work, &self.archiving.archive) {
                 tracing::error!(%error, "the oldest month could not be deleted; it is tried again");
@@ -243,18 +245,26 @@ impl Moving {
         }
     }
 
+    fn move_audit(&mut self) -> Result<()> {
+        let begun = self.work.env.clock.monotonic();
+        let Some(now) = self.may_look(self.audit_due) else { return Ok(()) };
+        self.audit_due = begun.saturating_add(Duty::ArchiveAudit.every());
+        self.audit.run(now)?;
+        self.work.done(Duty::ArchiveAudit, now)
+    }
+
     /// Carries out a walk, and finishes its claim. A claimed walk that is cut short by a stop or by a full disk is resumed.
     fn carry_out(&mut self, walk: &Walk) {
         let done = self.walk(&walk.before).and_then(|()| self.give_back());
         let closed = self.close();
-        let done = done.and_then(|()| self.work.done(Duty::ArchiveEvents));
         let expired = expiry::delete_old(&self.work, &self.archiving.archive);
         let is_cut_short = self.stop.asked() || self.work.disk.is_low();
-        let finished = match walk.claimed.clone().filter(|_| !is_cut_short) {
-            Some(effect) => self.finish(effect),
-            None => Ok(()),
+        let recorded = match &walk.reason {
+            Reason::Due(now) if done.is_ok() => self.work.done(Duty::ArchiveEvents, *now),
+            Reason::Asked(effect) if !is_cut_short => self.finish(ClaimedEffect::clone(effect)),
+            Reason::Due(_) | Reason::Asked(_) => Ok(()),
         };
-        if let Err(error) = done.and(closed).and(expired).and(finished) {
+        if let Err(error) = done.and(closed).and(expired).and(recorded) {
             tracing::error!(%error, "finished events could not be archived; they stay, and it is tried again");
             self.archiving.status.lock().error = Some(error.to_string());
         }
@@ -274,28 +284,30 @@ impl Moving {
 
     /// The walk that begins now: one that somebody has asked for, or the hourly one. `None`: nothing is due.
     fn next_walk(&mut self) -> Result<Option<Walk>> {
-        let claimed = self.next_claimed()?;
-        let now = self.may_look(self.due);
-        if claimed.is_none() && now.is_none() {
-            return Ok(None);
-        }
-        let clock = &self.work.env.clock;
+        let begun = self.work.env.clock.monotonic();
+        let reason = match (self.next_claimed()?, self.may_look(self.due)) {
+            (Some(effect), _) => Reason::Asked(Box::new(effect)),
+            (None, Some(now)) => Reason::Due(now),
+            (None, None) => return Ok(None),
+        };
         {
             let mut status = self.archiving.status.lock();
             if self.archiving.removals.load(Ordering::Acquire) > 0 {
                 return Ok(None);
             }
-            *status = Status::begun(clock.wall(), &status);
+            *status = Status::begun(self.work.env.clock.wall(), &status);
         }
-        let Some(effect) = claimed else {
-            self.due = clock.monotonic().saturating_add(Duty::ArchiveEvents.every());
-            let now = now.map_or_else(|| clock.now(), SureNow::at);
-            let before = Before::set(&self.work.env.settings.get().archive, now);
-            return Ok(Some(Walk { before, claimed: None }));
+        let before = match &reason {
+            Reason::Due(now) => {
+                self.due = begun.saturating_add(Duty::ArchiveEvents.every());
+                Before::set(&self.work.env.settings.get().archive, now.at())
+            }
+            Reason::Asked(effect) => {
+                let before = effect.new.terms.get("before_ms").and_then(Value::as_i64);
+                Before::all(Timestamp::from_ms(before.unwrap_or(0)))
+            }
         };
-        let before = effect.new.terms.get("before_ms").and_then(Value::as_i64).unwrap_or(0);
-        let before = Before::all(Timestamp::from_ms(before));
-        Ok(Some(Walk { before, claimed: Some(effect) }))
+        Ok(Some(Walk { before, reason }))
     }
 
     /// The walk that was claimed and is to be carried out. From then on another one can be claimed.

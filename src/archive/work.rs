@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::clock::SureNow;
-use crate::base::faults::Step;
+use crate::base::faults::{Stall, Step};
 use crate::base::stop::Stop;
 use crate::env::Env;
 use crate::model::duty::Duty;
@@ -53,13 +53,14 @@ impl ArchiveWork {
         Ok(Some(now).filter(|_| is_due))
     }
 
-    /// Records that a duty was done. Where the clock became suspect meanwhile, it is done once more.
-    pub(super) fn done(&self, duty: Duty) -> Result<()> {
-        let Some(now) = self.env.clock.sure_now() else { return Ok(()) };
-        self.env.store.writer().write(Queue::Upkeep, move |tx| chores::done(tx, duty, now))
+    /// Records that a duty was done, as of the time by which it was judged: what became due while it ran was not looked at.
+    pub(super) fn done(&self, duty: Duty, judged_at: SureNow) -> Result<()> {
+        let writer = self.env.store.writer();
+        writer.write(Queue::Upkeep, move |tx| chores::done(tx, duty, judged_at))
     }
 
     pub(super) fn planned_fault(&self) -> Result<()> {
+        self.env.faults.stand(Stall::Archive);
         if self.env.faults.hit(Step::Archive) { Err(Error::Full) } else { Ok(()) }
     }
 }

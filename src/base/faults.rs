@@ -67,6 +67,8 @@ pub enum Stall {
     Dispatcher,
     /// The listener thread, between two looks at its sockets.
     Listener,
+    /// The archive's thread, before a step of a move or of a deletion.
+    Archive,
     /// The target folder, after a file has its content under its temporary name.
     FileWritten,
     /// The target folder, after a file has its name and before its outcome is handed in.

@@ -1,6 +1,7 @@
 //! Audit events of months that are over move into files, and all files together are one chain.
 
 use oncebox::archive::audit::trail;
+use oncebox::base::faults::Stall;
 use oncebox::model::audit::chain::Report;
 use oncebox::model::audit::{Actor, NewAuditEvent};
 use oncebox::store::audit_events;
@@ -275,6 +276,23 @@ fn a_file_is_deleted_after_seven_years_and_an_audit_event_says_so() {
     assert!(start.starts_with("10:"), "{start}");
     fs::remove_file(month(&rig, "2026-02.db")).unwrap();
     shows(&breaks(&rig), &["rows 1 to "]);
+}
+
+/// What became due while a duty ran was not looked at by it.
+#[test]
+fn a_duty_that_took_long_is_due_an_hour_after_it_was_begun() {
+    let faults = Faults::stalling();
+    let rig = Rig::with_faults(|_| {}, faults.clone());
+    three_months(&rig);
+    faults.stall(Some(Stall::Archive));
+    rig.advance(secs(5 * DAY));
+    let begun = rig.now();
+    until("the move has begun", || faults.is_standing(Stall::Archive));
+    rig.advance(secs(1_800));
+    faults.stall(None);
+    rig.becomes("SELECT count(*) FROM audit_events WHERE at < 1769904000000", "0");
+    let due = begun.plus(secs(3_600)).ms().to_string();
+    rig.becomes("SELECT due_at FROM chores WHERE name = 'archive-audit'", &due);
 }
 
 /// When a duty is due stands in the file: it is not counted since the start.
