@@ -17,7 +17,7 @@ const GROUPS: [(&str, &str); 4] = [
     (
         "Send and look",
         "emit event webhook delivery dead-letter external-call lane job consume listen trigger \
-         verify-signature",
+         verify-signature batch-files",
     ),
     (
         "Set it up",

@@ -8,6 +8,7 @@ mod apply;
 mod archive;
 mod audit;
 mod backup;
+mod batch_files;
 mod clock;
 mod config;
 mod conformance;
@@ -93,6 +94,7 @@ enum Command {
     /// Post a signed sample webhook to this installation
     Trigger(trigger::Trigger),
     VerifySignature(verify_signature::VerifySignature),
+    BatchFiles(batch_files::BatchFiles),
     /// Test a policy for personal data
     Pii(pii::PiiCommand),
     /// Check the installation: files, key, disk, clock, address
@@ -132,7 +134,7 @@ impl Command {
     fn run(&self, global: &GlobalArgs) -> Result<(), Failure> {
         run!(self, global, [
             Serve, Demo, DemoPart, Status, Top, Consume, Listen, Trigger,
-            VerifySignature, Pii, Doctor,
+            VerifySignature, BatchFiles, Pii, Doctor,
             Config, Apply, Export, Backup, Restore, Migrate, Conformance, OpenApi, Completions, Manual
         ])
     }

@@ -330,6 +330,16 @@ impl Directory {
         Ok(self.0.try_clone().map(File::from)?.metadata()?.mode())
     }
 
+    /// Lets everybody who may read or write the directory do so with a file of it. Some shares keep no modes; there the
+    /// share's own rights count.
+    pub fn share(&self, file: &File) -> io::Result<()> {
+        match file.set_permissions(Permissions::from_mode(self.mode()? & 0o666)) {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
+            Err(error) if error.kind() == ErrorKind::Unsupported => Ok(()),
+            shared => shared,
+        }
+    }
+
     /// Writes its names to the disk. A file system that cannot do so, such as some network shares, does it by itself.
     pub fn sync(&self) -> io::Result<()> {
         match fsync(&self.0) {

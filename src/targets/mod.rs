@@ -6,6 +6,7 @@
 pub mod command;
 pub mod database;
 pub mod email;
+pub mod file_batch;
 pub mod folder;
 pub mod http;
 pub mod kafka;

@@ -9,6 +9,7 @@ mod archiving;
 mod as_root;
 mod asking;
 mod auditing;
+mod batching;
 mod configuring;
 mod consuming;
 mod credentials;

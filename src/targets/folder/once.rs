@@ -1,8 +1,7 @@
 //! A file that is written once by its name, whatever was interrupted before.
 
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use crate::base::clock::SureNow;
@@ -191,13 +190,7 @@ impl<'d> Temporary<'d> {
     fn write(folder: &'d Directory, content: &[u8]) -> io::Result<Self> {
         let (mut file, temporary) = Self::create(folder)?;
         file.write_all(content)?;
-        // Who may read and write the folder, may read and write its files. Some shares keep no modes; there the share's
-        // own rights count.
-        match file.set_permissions(Permissions::from_mode(folder.mode()? & 0o666)) {
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => {}
-            Err(error) if error.kind() == ErrorKind::Unsupported => {}
-            set => set?,
-        }
+        folder.share(&file)?;
         file.sync_all()?;
         Ok(temporary)
     }
