@@ -95,5 +95,6 @@ mod tenants;
 mod tls;
 mod users;
 mod watching;
+mod ways_in;
 mod webhook_bodies;
 mod webhook_lanes;
