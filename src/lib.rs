@@ -85,6 +85,7 @@ mod base {
 #[cfg(not(feature = "service"))]
 mod model {
     pub mod event;
+    pub mod event_field;
     pub mod json;
     pub mod name;
     pub mod sealed;

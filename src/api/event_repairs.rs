@@ -231,8 +231,8 @@ fn admit(api: &Api, call: &Call, changes: &mut Changes, most: u64) -> Result<Sea
     let Some(policy) = pii.rules() else { return Ok(Sealed::default()) };
     // If the payload stays, `sql_rows::check` inspects the rest of a row that plain SQL inserted.
     let words = changes.texts.iter();
-    let words: Vec<_> = words.map(|(column, text)| (column.as_str(), text.as_deref())).collect();
-    let refused = policy.check_identifiers(&words);
+    let words = words.filter_map(|(column, text)| Some((column.as_str(), text.as_deref()?)));
+    let refused = policy.check_identifiers(&words.collect::<Vec<_>>());
     refused.map_err(|why| Problem::unprocessable(format!("{why}.")))?;
     if changes.payload.is_some() {
         row.sealed_fields = 0;

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::base::clock::Timestamp;
 use crate::base::words::words;
+use crate::model::event_field::EventField;
 #[cfg(feature = "service")]
 use crate::model::form_body::Body;
 use crate::model::sealed::Sealed;
@@ -240,24 +241,41 @@ impl NewEvent {
         Body { content_type: &self.content_type, bytes: &self.payload }
     }
 
-    /// The text fields, which are stored as they were received.
-    pub fn text_fields(&self) -> [(&'static str, Option<&str>); 14] {
-        [
-            ("idempotency_key", Some(self.idempotency_key.as_str())),
-            ("source_system", Some(self.source_system.as_str())),
-            ("event_type", Some(self.event_type.as_str())),
-            ("aggregate_type", self.aggregate_type.as_deref()),
-            ("aggregate_id", self.aggregate_id.as_deref()),
-            ("target", self.target.as_deref()),
-            ("content_type", Some(self.content_type.as_str())),
-            ("headers", self.headers.as_deref()),
-            ("ordering_key", self.ordering_key.as_deref()),
-            ("funnel_point", self.order.funnel_point.as_deref()),
-            ("funnel_value", self.order.funnel_value.as_deref()),
-            ("entity_type", self.order.entity_type.as_deref()),
-            ("process_id", self.process_id.as_deref()),
-            ("custom_data", self.custom_data.as_deref()),
-        ]
+    /// The text of a field; `None` if it has none, or is no text.
+    pub fn text(&self, field: EventField) -> Option<&str> {
+        match field {
+            EventField::EventType => Some(&self.event_type),
+            EventField::IdempotencyKey => Some(&self.idempotency_key),
+            EventField::AggregateType => self.aggregate_type.as_deref(),
+            EventField::AggregateId => self.aggregate_id.as_deref(),
+            EventField::Target => self.target.as_deref(),
+            EventField::OrderingKey => self.ordering_key.as_deref(),
+            EventField::FunnelPoint => self.order.funnel_point.as_deref(),
+            EventField::FunnelValue => self.order.funnel_value.as_deref(),
+            EventField::EntityType => self.order.entity_type.as_deref(),
+            EventField::ParentKey => self.order.parent_key.as_deref(),
+            EventField::ParentBinding => self.order.parent_binding.map(Binding::as_str),
+            EventField::ContentType => Some(&self.content_type),
+            EventField::Headers => self.headers.as_deref(),
+            EventField::SourceSystem => Some(&self.source_system),
+            EventField::ProcessId => self.process_id.as_deref(),
+            EventField::CustomData => self.custom_data.as_deref(),
+            EventField::Payload
+            | EventField::OccurredAt
+            | EventField::NotBefore
+            | EventField::GuaranteedOrder
+            | EventField::ExcludeFailed
+            | EventField::MaxAttempts => None,
+        }
+    }
+
+    /// The texts that are stored as they were received. The parent's key was stored with the parent.
+    pub fn stored_texts(&self) -> Vec<(&'static str, &str)> {
+        let is_free = |field: &EventField| {
+            !matches!(field, EventField::ParentKey | EventField::ParentBinding)
+        };
+        let fields = EventField::ALL.into_iter().filter(is_free);
+        fields.filter_map(|field| Some((field.as_str(), self.text(field)?))).collect()
     }
 
     /// Whether another event has the same content, even if its key is different.
@@ -271,15 +289,20 @@ impl NewEvent {
     /// Checks every field against its limit.
     /// Fails with the first field that is out of bounds.
     pub fn check(&self) -> Result<(), FieldError> {
-        check_length("event_type", &self.event_type, 1, 128)?;
+        for field in EventField::ALL {
+            // A header's JSON has a limit in bytes.
+            let is_short = field != EventField::Headers;
+            if let Some(text) = self.text(field).filter(|_| is_short) {
+                let least = usize::from(field != EventField::ContentType);
+                check_length(field.as_str(), text, least, field.most_chars())?;
+            }
+        }
         check_source_system(&self.source_system)?;
-        check_length("idempotency_key", &self.idempotency_key, 1, 255)?;
         check_printable_ascii("idempotency_key", &self.idempotency_key)?;
         check_printable_ascii("event_type", &self.event_type)?;
         if self.event_type.contains(' ') {
             return FieldError::of("event_type", "contains ' '; write it like invoice.paid");
         }
-        check_length("content_type", &self.content_type, 0, 255)?;
         check_printable_ascii("content_type", &self.content_type)?;
         if self.source_system == OWN_SOURCE {
             let problem = "is \"oncebox\", which is reserved for the events of Oncebox itself";
@@ -289,22 +312,8 @@ impl NewEvent {
             let problem = "begins with \"in:\", which is reserved for providers";
             return FieldError::of("source_system", problem);
         }
-        for (field, value, most) in [
-            ("aggregate_type", &self.aggregate_type, 64),
-            ("aggregate_id", &self.aggregate_id, 255),
-            ("target", &self.target, 63),
-            ("ordering_key", &self.ordering_key, 255),
-            ("funnel_point", &self.order.funnel_point, 255),
-            ("funnel_value", &self.order.funnel_value, 255),
-            ("entity_type", &self.order.entity_type, 64),
-            ("parent_id", &self.order.parent_id, 36),
-            ("parent_key", &self.order.parent_key, 255),
-            ("process_id", &self.process_id, 255),
-            ("custom_data", &self.custom_data, 4096),
-        ] {
-            if let Some(value) = value {
-                check_length(field, value, 1, most)?;
-            }
+        if let Some(parent) = &self.order.parent_id {
+            check_length("parent_id", parent, 1, 36)?;
         }
         if self.order.parent_id.is_some() && self.order.parent_key.is_some() {
             let problem = "is given together with parent_id: give one of them";
@@ -346,7 +355,7 @@ pub fn check_headers(text: &str) -> Result<(), FieldError> {
 
 /// Checks the form of a source system's name.
 pub fn check_source_system(name: &str) -> Result<(), FieldError> {
-    check_length("source_system", name, 1, 64)?;
+    check_length("source_system", name, 1, EventField::SourceSystem.most_chars())?;
     check_printable_ascii("source_system", name)
 }
 

@@ -16,6 +16,7 @@ pub mod effect;
 pub mod effect_statement;
 pub mod escalation;
 pub mod event;
+pub mod event_field;
 pub mod external_call;
 pub mod failure;
 pub mod folder;

@@ -10,6 +10,7 @@ use crate::base::clock::Timestamp;
 use crate::base::text::without_mark;
 use crate::base::words::words;
 use crate::model::event::{self, EventOrder, NewEvent, check_headers};
+use crate::model::event_field::EventField;
 use crate::model::json;
 use crate::model::sealed::Sealed;
 
@@ -58,16 +59,13 @@ words! {
 
 impl Column {
     /// The largest number of its characters.
-    const fn most(self) -> usize {
+    fn most_chars(self) -> usize {
         match self {
             Self::Id => 36,
+            Self::Tenant => 63,
+            // A whole `traceparent` is read as well.
             Self::TraceId => 55,
-            Self::Tenant | Self::Target => 63,
-            Self::SourceSystem | Self::AggregateType | Self::EntityType => 64,
-            Self::EventType => 128,
-            Self::CustomData => 4096,
-            Self::Headers => 16_384,
-            _ => 255,
+            _ => EventField::parse(self.as_str()).map_or(255, EventField::most_chars),
         }
     }
 
@@ -210,7 +208,7 @@ impl SqlRow {
                 Defect::new("invalid_utf8", reason)
             })?;
             let have = text.chars().count();
-            let most = column.most();
+            let most = column.most_chars();
             if have > most {
                 let reason = format!("{column} has {have} characters; it may have {most}");
                 return Err(Defect::new("bad_field", reason));
@@ -274,7 +272,7 @@ impl SqlRow {
             is_identity_lost |= column.is_identity();
             *raw = String::from_utf8_lossy(raw)
                 .chars()
-                .take(column.most())
+                .take(column.most_chars())
                 .collect::<String>()
                 .into_bytes();
         }

@@ -3,11 +3,12 @@
 //! Nothing is routed here. The service finds a row of its own file by `routed_at IS NULL`.
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{Connection, OptionalExtension, Result, ToSql};
+use rusqlite::{Connection, OptionalExtension, Result};
 use serde_json::{Map, Value};
 
 use crate::base::clock::Timestamp;
-use crate::model::event::{Binding, MAX_INLINE_BYTES, NewEvent};
+use crate::model::event::{MAX_INLINE_BYTES, NewEvent};
+use crate::model::event_field::EventField;
 
 /// Creates the table, with a column for every field that a source reads, if it is missing.
 pub(crate) const TABLE: &str = "\
@@ -46,18 +47,6 @@ CREATE TABLE IF NOT EXISTS outbox (
 const IS_OURS: &str =
     "SELECT EXISTS (SELECT 1 FROM pragma_table_info('outbox') WHERE name = 'routed_at')";
 
-// Omitted columns have their default. Only a row with own = 1 may have its payload in the table `payloads`.
-const APPEND: &str = "
-    INSERT INTO outbox
-           (tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id, target,
-            payload, payload_seq, content_type, occurred_at, not_before, ordering_key, process_id, trace_id,
-            max_attempts, custom_data, headers, guaranteed_order, funnel_value, parent_seq, parent_binding,
-            exclude_failed, funnel_point, entity_type, own)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, coalesce(?18, '{}'),
-            ?19, ?20, ?21, ?22, ?23, ?24, ?25, 1)
-        ON CONFLICT (tenant, source_system, idempotency_key) DO NOTHING
- RETURNING id";
-
 const FIND_PARENT: &str =
     "SELECT seq FROM outbox WHERE tenant = ?1 AND source_system = ?2 AND idempotency_key = ?3";
 
@@ -68,25 +57,6 @@ const FIND: &str = "
       FROM outbox AS o
       LEFT JOIN payloads AS p ON p.seq = o.payload_seq
      WHERE o.tenant = ?1 AND o.source_system = ?2 AND o.idempotency_key = ?3";
-
-const APPEND_TO_ERP: &str = "
-    INSERT INTO outbox
-           (source_system, idempotency_key, event_type, aggregate_type, aggregate_id, target, payload,
-            content_type, headers, occurred_at, not_before, ordering_key, process_id, max_attempts, custom_data,
-            guaranteed_order, funnel_value, parent_key, parent_binding)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)
-        ON CONFLICT (source_system, idempotency_key) DO NOTHING
- RETURNING id";
-
-// As APPEND_TO_ERP, with the columns that a file of an earlier version lacks.
-const APPEND_TO_ERP_WITH_ORDER: &str = "
-    INSERT INTO outbox
-           (source_system, idempotency_key, event_type, aggregate_type, aggregate_id, target, payload,
-            content_type, headers, occurred_at, not_before, ordering_key, process_id, max_attempts, custom_data,
-            guaranteed_order, funnel_value, parent_key, parent_binding, exclude_failed, funnel_point, entity_type)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)
-        ON CONFLICT (source_system, idempotency_key) DO NOTHING
- RETURNING id";
 
 const FIND_IN_ERP: &str = "
     SELECT id, event_type IS NOT ?3 OR aggregate_id IS NOT ?4 OR target IS NOT ?5
@@ -137,46 +107,74 @@ fn append_to_oncebox(conn: &Connection, new: &NewEvent) -> Result<Option<Row>> {
             found
         }
     };
-    let payload_seq = if is_large {
+    let mut row = NewRow::of(new);
+    row.remove(EventField::ParentKey.as_str());
+    row.put("tenant", Some(new.tenant.as_str()));
+    row.put("trace_id", new.trace_id.as_deref());
+    row.put("parent_seq", parent);
+    // Only such a row may have its payload in the table `payloads`.
+    row.put("own", Some(true));
+    if is_large {
         conn.prepare_cached("INSERT INTO payloads (body) VALUES (?1)")?.execute([&new.payload])?;
-        Some(conn.last_insert_rowid())
-    } else {
-        None
-    };
-    let inline = (!is_large).then(|| payload(new));
-    let params = rusqlite::params![
-        new.tenant,
-        new.source_system,
-        new.idempotency_key,
-        new.event_type,
-        new.aggregate_type,
-        new.aggregate_id,
-        new.target,
-        inline,
-        payload_seq,
-        new.content_type,
-        new.occurred_at.map(Timestamp::ms),
-        new.not_before.map(Timestamp::ms),
-        new.ordering_key,
-        new.process_id,
-        new.trace_id,
-        new.max_attempts,
-        new.custom_data,
-        new.headers,
-        new.order.guaranteed,
-        new.order.funnel_value,
-        parent,
-        new.order.parent_binding.map(Binding::as_str),
-        new.order.exclude_failed,
-        new.order.funnel_point,
-        new.order.entity_type,
-    ];
-    let id = conn.prepare_cached(APPEND)?.query_row(params, |row| row.get(0)).optional()?;
-    match id {
+        row.remove(EventField::Payload.as_str());
+        row.put("payload_seq", Some(conn.last_insert_rowid()));
+    }
+    match row.insert(conn, "tenant, source_system, idempotency_key")? {
         Some(id) => {
             Ok(Some(Row { id, already_there: false, differs: false, is_quarantined: false }))
         }
         None => find(conn, new)?.map(Some).ok_or(rusqlite::Error::QueryReturnedNoRows),
+    }
+}
+
+/// A row to be inserted: its columns that have a value. Others have their default, and may be missing in an ERP's table.
+struct NewRow<'e> {
+    values: Vec<(&'static str, ToSqlOutput<'e>)>,
+}
+
+impl<'e> NewRow<'e> {
+    /// The event's fields, each in the column of its name.
+    fn of(new: &'e NewEvent) -> Self {
+        let mut row = Self { values: Vec::new() };
+        let flag = |is_set: bool| is_set.then_some(true);
+        for field in EventField::ALL {
+            let column = field.as_str();
+            match field {
+                EventField::Payload => row.put(column, Some(payload(new))),
+                EventField::OccurredAt => row.put(column, new.occurred_at.map(Timestamp::ms)),
+                EventField::NotBefore => row.put(column, new.not_before.map(Timestamp::ms)),
+                EventField::GuaranteedOrder => row.put(column, flag(new.order.guaranteed)),
+                EventField::ExcludeFailed => row.put(column, flag(new.order.exclude_failed)),
+                EventField::MaxAttempts => row.put(column, new.max_attempts),
+                text => row.put(column, new.text(text)),
+            }
+        }
+        row
+    }
+
+    /// Adds a column, if it has a value.
+    fn put<T: Into<ToSqlOutput<'e>>>(&mut self, column: &'static str, value: Option<T>) {
+        self.values.extend(value.map(|value| (column, value.into())));
+    }
+
+    fn remove(&mut self, column: &str) {
+        self.values.retain(|(have, _)| *have != column);
+    }
+
+    /// Inserts it once by its key; returns its id, or `None` if the key is there.
+    fn insert<I: rusqlite::types::FromSql>(
+        &self,
+        conn: &Connection,
+        key: &str,
+    ) -> Result<Option<I>> {
+        let columns: Vec<&str> = self.values.iter().map(|(column, _)| *column).collect();
+        let marks = vec!["?"; columns.len()].join(", ");
+        let columns = columns.join(", ");
+        let sql = format!(
+            "INSERT INTO outbox ({columns}) VALUES ({marks}) ON CONFLICT ({key}) DO NOTHING RETURNING id"
+        );
+        let values = rusqlite::params_from_iter(self.values.iter().map(|(_, value)| value));
+        conn.prepare_cached(&sql)?.query_row(values, |row| row.get(0)).optional()
     }
 }
 
@@ -203,52 +201,17 @@ fn append_to_erp(conn: &Connection, new: &NewEvent, traceparent: Option<&str>) -
         new.headers.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
     headers.extend(traceparent.map(|text| ("traceparent".to_owned(), text.into())));
     let headers = (!headers.is_empty()).then(|| Value::Object(headers).to_string());
-    let has_new_columns = new.order.exclude_failed
-        || new.order.funnel_point.is_some()
-        || new.order.entity_type.is_some();
-    let content = payload(new);
-    let occurred_at = new.occurred_at.map(Timestamp::ms);
-    let not_before = new.not_before.map(Timestamp::ms);
-    let binding = new.order.parent_binding.map(Binding::as_str);
-    let common: [&dyn ToSql; 19] = [
-        &new.source_system,
-        &new.idempotency_key,
-        &new.event_type,
-        &new.aggregate_type,
-        &new.aggregate_id,
-        &new.target,
-        &content,
-        &new.content_type,
-        &headers,
-        &occurred_at,
-        &not_before,
-        &new.ordering_key,
-        &new.process_id,
-        &new.max_attempts,
-        &new.custom_data,
-        &new.order.guaranteed,
-        &new.order.funnel_value,
-        &new.order.parent_key,
-        &binding,
-    ];
-    let more: [&dyn ToSql; 3] =
-        [&new.order.exclude_failed, &new.order.funnel_point, &new.order.entity_type];
-    let (sql, more) = if has_new_columns {
-        (APPEND_TO_ERP_WITH_ORDER, &more[..])
-    } else {
-        (APPEND_TO_ERP, &[][..])
+    let mut inserted = NewRow::of(new);
+    inserted.remove(EventField::Headers.as_str());
+    inserted.put(EventField::Headers.as_str(), headers);
+    let row = |id: i64, already_there, differs| Row {
+        id: id.to_string(),
+        already_there,
+        differs,
+        is_quarantined: false,
     };
-    let params: Vec<&dyn ToSql> = common.iter().chain(more).copied().collect();
-    let row = |row: &rusqlite::Row<'_>, already_there, differs| {
-        let id: i64 = row.get(0)?;
-        Ok(Row { id: id.to_string(), already_there, differs, is_quarantined: false })
-    };
-    let appended = conn
-        .prepare_cached(sql)?
-        .query_row(&params[..], |inserted| row(inserted, false, false))
-        .optional()?;
-    if let Some(appended) = appended {
-        return Ok(appended);
+    if let Some(id) = inserted.insert(conn, "source_system, idempotency_key")? {
+        return Ok(row(id, false, false));
     }
     let asked = (
         &new.source_system,
@@ -258,7 +221,8 @@ fn append_to_erp(conn: &Connection, new: &NewEvent, traceparent: Option<&str>) -
         &new.target,
         &new.payload,
     );
-    conn.prepare_cached(FIND_IN_ERP)?.query_row(asked, |found| row(found, true, found.get(1)?))
+    conn.prepare_cached(FIND_IN_ERP)?
+        .query_row(asked, |found| Ok(row(found.get(0)?, true, found.get(1)?)))
 }
 
 /// Stores UTF-8 as text, so that other programs can read it.

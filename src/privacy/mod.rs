@@ -151,7 +151,7 @@ impl Privacy {
         event: &mut NewEvent,
         fresh: &mut Fresh,
     ) -> std::result::Result<(), NotAdmitted> {
-        policy.check_identifiers(&event.text_fields()).map_err(refused)?;
+        policy.check_identifiers(&event.stored_texts()).map_err(refused)?;
         let name = id::webhook_id(&event.tenant, &event.source_system, &event.idempotency_key);
         let context = SealContext { tenant: &event.tenant, event: &name };
         let changed = self.change(policy, &context, &event.content_type, &event.payload, fresh)?;
@@ -221,8 +221,8 @@ impl Privacy {
     ) -> std::result::Result<(), NotAdmitted> {
         policy
             .check_identifiers(&[
-                ("the provider's event id", Some(&event.provider_event_id)),
-                ("the event's type", Some(&event.event_type)),
+                ("the provider's event id", event.provider_event_id.as_str()),
+                ("the event's type", event.event_type.as_str()),
             ])
             .map_err(refused)?;
         for (name, value) in &mut event.headers {

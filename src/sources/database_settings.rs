@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::schema::Text;
 use crate::base::words::words;
+use crate::model::event_field::EventField;
 use crate::model::name::Name;
-use crate::sources::field::{Field, TextsByField};
+use crate::sources::cell::TextsByField;
 use crate::sources::table_settings::{MAX_NAME_CHARS, check_name};
 
 words! {
@@ -75,15 +76,15 @@ const fn mark() -> Mode {
 
 impl DatabaseSettings {
     /// The name of a field's column.
-    pub fn column(&self, field: Field) -> &str {
+    pub fn column(&self, field: EventField) -> &str {
         self.columns.get(&field).map_or(field.as_str(), String::as_str)
     }
 
     /// Whether the table must have a column for this field: the settings name it, or an event needs it.
-    pub fn needs(&self, field: Field) -> bool {
+    pub fn needs(&self, field: EventField) -> bool {
         self.columns.contains_key(&field)
-            || field == Field::Payload
-            || (field == Field::EventType && !self.defaults.contains_key(&field))
+            || field == EventField::Payload
+            || (field == EventField::EventType && !self.defaults.contains_key(&field))
     }
 
     /// The columns of our own in the table, which no event has.

@@ -11,9 +11,10 @@ use serde_json::Value;
 use crate::base::clock::Timestamp;
 use crate::databases::frame::MOST_VALUE_LETTERS;
 use crate::model::event::{self, Binding, EventOrder, FieldError, NewEvent};
+use crate::model::event_field::EventField;
 use crate::model::json;
 use crate::model::sealed::Sealed;
-use crate::sources::field::{Cell, Field};
+use crate::sources::cell::Cell;
 
 /// The largest number read as seconds (up to the year 5138); a larger one counts milliseconds.
 const MAX_SECONDS: u64 = 100_000_000_000;
@@ -27,7 +28,7 @@ const MAX_KEY_BYTES: usize = 255;
 /// A row as read from its source.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Draft {
-    cells: Vec<(Field, Cell)>,
+    cells: Vec<(EventField, Cell)>,
 }
 
 /// The parts of an event that are not in its row.
@@ -44,19 +45,19 @@ pub struct RowContext<'a> {
     /// When it was read.
     pub received_at: Timestamp,
     /// Values for fields that the row does not have.
-    pub defaults: &'a BTreeMap<Field, String>,
+    pub defaults: &'a BTreeMap<EventField, String>,
     /// The largest payload that is accepted.
     pub payload_bytes_max: usize,
 }
 
 impl Draft {
     /// Adds the value of a field.
-    pub fn put(&mut self, field: Field, cell: Cell) {
+    pub fn put(&mut self, field: EventField, cell: Cell) {
         self.cells.push((field, cell));
     }
 
     /// The value of a field.
-    pub fn get(&self, field: Field) -> Option<&Cell> {
+    pub fn get(&self, field: EventField) -> Option<&Cell> {
         self.cells.iter().find(|(have, _)| *have == field).map(|(_, cell)| cell)
     }
 
@@ -72,7 +73,7 @@ impl Draft {
 
     /// The size of its payload, if the payload was too large to be read.
     pub fn unread_payload(&self) -> Option<u64> {
-        match self.get(Field::Payload) {
+        match self.get(EventField::Payload) {
             Some(Cell::TooLarge(bytes)) => Some(*bytes),
             _ => None,
         }
@@ -83,7 +84,7 @@ impl Draft {
     /// A missing value and an empty one give the same fingerprint.
     pub fn fingerprint(&self) -> String {
         let mut hash = Context::new(&SHA256);
-        for field in Field::OF_FINGERPRINT {
+        for field in EventField::OF_FINGERPRINT {
             let (kind, bytes) = match self.get(field) {
                 Some(Cell::TooLarge(bytes)) => (b'l', bytes.to_le_bytes().to_vec().into()),
                 cell => (b'b', cell.map(Cell::raw).unwrap_or_default()),
@@ -97,51 +98,52 @@ impl Draft {
 
     /// Converts the row to an event; fails on the first field that cannot be used.
     pub fn event(&self, facts: &RowContext<'_>) -> Result<NewEvent, FieldError> {
-        let text = |field: Field| self.text(field, facts);
+        let text = |field: EventField| self.text(field, facts);
         let content_type =
-            text(Field::ContentType)?.unwrap_or_else(|| "application/json".to_owned());
+            text(EventField::ContentType)?.unwrap_or_else(|| "application/json".to_owned());
         let event = NewEvent {
             sealed: Sealed::default(),
             id: facts.id.clone(),
             tenant: facts.tenant.to_owned(),
-            source_system: text(Field::SourceSystem)?.unwrap_or_else(|| facts.source.to_owned()),
-            idempotency_key: text(Field::IdempotencyKey)?
+            source_system: text(EventField::SourceSystem)?
+                .unwrap_or_else(|| facts.source.to_owned()),
+            idempotency_key: text(EventField::IdempotencyKey)?
                 .map_or_else(|| facts.key.clone(), short_key),
-            event_type: text(Field::EventType)?.ok_or_else(|| {
-                wrong(Field::EventType, "is missing: give it a column, or a default")
+            event_type: text(EventField::EventType)?.ok_or_else(|| {
+                wrong(EventField::EventType, "is missing: give it a column, or a default")
             })?,
-            aggregate_type: text(Field::AggregateType)?,
-            aggregate_id: text(Field::AggregateId)?,
-            target: text(Field::Target)?,
+            aggregate_type: text(EventField::AggregateType)?,
+            aggregate_id: text(EventField::AggregateId)?,
+            target: text(EventField::Target)?,
             payload: self.payload(facts, &content_type)?,
             content_type,
-            headers: text(Field::Headers)?,
-            occurred_at: self.time(Field::OccurredAt)?,
+            headers: text(EventField::Headers)?,
+            occurred_at: self.time(EventField::OccurredAt)?,
             received_at: facts.received_at,
-            not_before: self.time(Field::NotBefore)?,
-            ordering_key: text(Field::OrderingKey)?,
+            not_before: self.time(EventField::NotBefore)?,
+            ordering_key: text(EventField::OrderingKey)?,
             order: EventOrder {
-                guaranteed: self.flag(Field::GuaranteedOrder, facts)?,
-                exclude_failed: self.flag(Field::ExcludeFailed, facts)?,
-                funnel_point: text(Field::FunnelPoint)?,
-                funnel_value: text(Field::FunnelValue)?,
-                entity_type: text(Field::EntityType)?,
+                guaranteed: self.flag(EventField::GuaranteedOrder, facts)?,
+                exclude_failed: self.flag(EventField::ExcludeFailed, facts)?,
+                funnel_point: text(EventField::FunnelPoint)?,
+                funnel_value: text(EventField::FunnelValue)?,
+                entity_type: text(EventField::EntityType)?,
                 parent_id: None,
-                parent_key: text(Field::ParentKey)?.map(short_key),
-                parent_binding: text(Field::ParentBinding)?
+                parent_key: text(EventField::ParentKey)?.map(short_key),
+                parent_binding: text(EventField::ParentBinding)?
                     .map(|text| binding(&text))
                     .transpose()?,
             },
-            process_id: text(Field::ProcessId)?,
-            trace_id: text(Field::Headers)?.map(|text| trace_id(&text)).transpose()?.flatten(),
-            max_attempts: text(Field::MaxAttempts)?.map(|text| attempts(&text)).transpose()?,
-            custom_data: text(Field::CustomData)?,
+            process_id: text(EventField::ProcessId)?,
+            trace_id: text(EventField::Headers)?.map(|text| trace_id(&text)).transpose()?.flatten(),
+            max_attempts: text(EventField::MaxAttempts)?.map(|text| attempts(&text)).transpose()?,
+            custom_data: text(EventField::CustomData)?,
         };
         event.check()?;
         Ok(event)
     }
 
-    fn flag(&self, field: Field, facts: &RowContext<'_>) -> Result<bool, FieldError> {
+    fn flag(&self, field: EventField, facts: &RowContext<'_>) -> Result<bool, FieldError> {
         match self.text(field, facts)?.as_deref() {
             None | Some("0" | "false") => Ok(false),
             Some("1" | "true") => Ok(true),
@@ -151,20 +153,20 @@ impl Draft {
 
     /// The quarantined event for a row that cannot be used: the usable fields, under the row's own key.
     pub fn unusable(&self, facts: &RowContext<'_>) -> NewEvent {
-        let text = |field: Field| self.text(field, facts).ok().flatten();
+        let text = |field: EventField| self.text(field, facts).ok().flatten();
         let payload = self.raw_payload().filter(|raw| raw.len() <= facts.payload_bytes_max);
         let mut event = NewEvent {
             id: facts.id.clone(),
             tenant: facts.tenant.to_owned(),
             source_system: facts.source.to_owned(),
-            idempotency_key: text(Field::IdempotencyKey)
+            idempotency_key: text(EventField::IdempotencyKey)
                 .map_or_else(|| facts.key.clone(), short_key),
-            event_type: text(Field::EventType).unwrap_or_else(|| TYPE_UNUSABLE.to_owned()),
-            aggregate_type: text(Field::AggregateType),
-            aggregate_id: text(Field::AggregateId),
+            event_type: text(EventField::EventType).unwrap_or_else(|| TYPE_UNUSABLE.to_owned()),
+            aggregate_type: text(EventField::AggregateType),
+            aggregate_id: text(EventField::AggregateId),
             payload: payload.unwrap_or_default().into_owned(),
             content_type: "application/octet-stream".to_owned(),
-            occurred_at: self.time(Field::OccurredAt).ok().flatten(),
+            occurred_at: self.time(EventField::OccurredAt).ok().flatten(),
             received_at: facts.received_at,
             ..NewEvent::default()
         };
@@ -175,7 +177,11 @@ impl Draft {
         event
     }
 
-    fn text(&self, field: Field, facts: &RowContext<'_>) -> Result<Option<String>, FieldError> {
+    fn text(
+        &self,
+        field: EventField,
+        facts: &RowContext<'_>,
+    ) -> Result<Option<String>, FieldError> {
         let own = self.get(field).map(|cell| match cell {
             Cell::Real(n) if field.is_identifier() => exact(*n).map(Some),
             cell => cell.text(),
@@ -185,20 +191,20 @@ impl Draft {
     }
 
     fn raw_payload(&self) -> Option<Cow<'_, [u8]>> {
-        self.get(Field::Payload).map(Cell::raw)
+        self.get(EventField::Payload).map(Cell::raw)
     }
 
     fn payload(&self, facts: &RowContext<'_>, content_type: &str) -> Result<Vec<u8>, FieldError> {
         let too_large = |bytes: u64, most: usize| {
-            wrong(Field::Payload, format!("has {bytes} bytes; at most {most} are accepted"))
+            wrong(EventField::Payload, format!("has {bytes} bytes; at most {most} are accepted"))
         };
-        if let Some(Cell::TooLarge(bytes)) = self.get(Field::Payload) {
+        if let Some(Cell::TooLarge(bytes)) = self.get(EventField::Payload) {
             // What is within the settings was too large for a connection to a database.
             let is_accepted = usize::try_from(*bytes).is_ok_and(|n| n <= facts.payload_bytes_max);
             let most = if is_accepted { MOST_VALUE_LETTERS } else { facts.payload_bytes_max };
             return Err(too_large(*bytes, most));
         }
-        let payload = self.raw_payload().ok_or_else(|| wrong(Field::Payload, "is missing"))?;
+        let payload = self.raw_payload().ok_or_else(|| wrong(EventField::Payload, "is missing"))?;
         if payload.len() > facts.payload_bytes_max {
             let bytes = u64::try_from(payload.len()).unwrap_or(u64::MAX);
             return Err(too_large(bytes, facts.payload_bytes_max));
@@ -206,15 +212,15 @@ impl Draft {
         if content_type.contains("json") {
             if !json::is_shallow(&payload) {
                 let problem = format!("is nested deeper than {}", json::MAX_DEPTH);
-                return Err(wrong(Field::Payload, problem));
+                return Err(wrong(EventField::Payload, problem));
             }
             let read = serde_json::from_slice::<IgnoredAny>(&payload);
-            read.map_err(|error| wrong(Field::Payload, format!("is not JSON: {error}")))?;
+            read.map_err(|error| wrong(EventField::Payload, format!("is not JSON: {error}")))?;
         }
         Ok(payload.into_owned())
     }
 
-    fn time(&self, field: Field) -> Result<Option<Timestamp>, FieldError> {
+    fn time(&self, field: EventField) -> Result<Option<Timestamp>, FieldError> {
         let text = self.get(field).map(Cell::text).transpose().map_err(|why| wrong(field, why))?;
         let Some(text) = text.flatten() else { return Ok(None) };
         let at = time(&text).filter(|at| at.is_likely());
@@ -222,12 +228,12 @@ impl Draft {
     }
 }
 
-fn wrong(field: Field, problem: impl Into<String>) -> FieldError {
+fn wrong(field: EventField, problem: impl Into<String>) -> FieldError {
     FieldError { field: field.as_str(), problem: problem.into() }
 }
 
 /// The error of a field as text, with the field's name in the source if that differs.
-pub fn describe(error: &FieldError, names: &BTreeMap<Field, String>) -> String {
+pub fn describe(error: &FieldError, names: &BTreeMap<EventField, String>) -> String {
     let FieldError { field, problem } = error;
     match names.iter().find(|(named, _)| named.as_str() == *field) {
         Some((_, name)) if name != field => format!("{field} (here {name:?}) {problem}"),
@@ -235,7 +241,7 @@ pub fn describe(error: &FieldError, names: &BTreeMap<Field, String>) -> String {
     }
 }
 
-fn no_time(field: Field, text: &str) -> FieldError {
+fn no_time(field: EventField, text: &str) -> FieldError {
     let text: String = text.chars().take(40).collect();
     wrong(
         field,
@@ -279,16 +285,17 @@ fn short_key(key: String) -> String {
 
 fn binding(text: &str) -> Result<Binding, FieldError> {
     let found = Binding::parse(&text.to_ascii_lowercase());
-    found.ok_or_else(|| wrong(Field::ParentBinding, format!("is {text:?}; it is hard or soft")))
+    found
+        .ok_or_else(|| wrong(EventField::ParentBinding, format!("is {text:?}; it is hard or soft")))
 }
 
 fn attempts(text: &str) -> Result<u32, FieldError> {
-    text.parse().map_err(|_no| wrong(Field::MaxAttempts, format!("is {text:?}, not a number")))
+    text.parse().map_err(|_no| wrong(EventField::MaxAttempts, format!("is {text:?}, not a number")))
 }
 
 fn trace_id(text: &str) -> Result<Option<String>, FieldError> {
     let Ok(Value::Object(headers)) = serde_json::from_str(text) else {
-        return Err(wrong(Field::Headers, "is not a JSON object"));
+        return Err(wrong(EventField::Headers, "is not a JSON object"));
     };
     let parent = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("traceparent"));
     Ok(parent.and_then(|(_, value)| value.as_str()).and_then(event::trace_id))
@@ -298,7 +305,7 @@ fn trace_id(text: &str) -> Result<Option<String>, FieldError> {
 mod tests {
     use super::*;
 
-    fn draft(cells: &[(Field, Cell)]) -> Draft {
+    fn draft(cells: &[(EventField, Cell)]) -> Draft {
         Draft { cells: cells.to_vec() }
     }
 
@@ -322,11 +329,11 @@ mod tests {
     #[test]
     fn a_row_becomes_an_event() {
         let row = draft(&[
-            (Field::EventType, text("invoice.created")),
-            (Field::Payload, text(r#"{"total":"99.00"}"#)),
-            (Field::AggregateId, Cell::Integer(4711)),
-            (Field::OccurredAt, text("2026-01-31 12:00:00")),
-            (Field::OrderingKey, text("")),
+            (EventField::EventType, text("invoice.created")),
+            (EventField::Payload, text(r#"{"total":"99.00"}"#)),
+            (EventField::AggregateId, Cell::Integer(4711)),
+            (EventField::OccurredAt, text("2026-01-31 12:00:00")),
+            (EventField::OrderingKey, text("")),
         ]);
         let event = with(|facts| row.event(facts)).unwrap();
         assert_eq!(
@@ -341,27 +348,36 @@ mod tests {
 
     #[test]
     fn an_unusable_row_is_refused_with_the_reason_and_can_be_quarantined() {
-        let payload = (Field::Payload, text("{}"));
-        let kind = (Field::EventType, text("a"));
+        let payload = (EventField::Payload, text("{}"));
+        let kind = (EventField::EventType, text("a"));
         let deep = format!("{}{}", "[".repeat(129), "]".repeat(129));
         for (cells, why) in [
             (vec![payload.clone()], "event_type is missing"),
             (vec![kind.clone()], "payload is missing"),
-            (vec![kind.clone(), (Field::Payload, text("{"))], "payload is not JSON"),
-            (vec![kind.clone(), (Field::Payload, Cell::Bytes(vec![0xff]))], "payload is not JSON"),
-            (vec![kind.clone(), (Field::Payload, Cell::TooLarge(1001))], "has 1001 bytes"),
-            (vec![kind.clone(), (Field::Payload, text(&deep))], "nested deeper than 128"),
+            (vec![kind.clone(), (EventField::Payload, text("{"))], "payload is not JSON"),
             (
-                vec![(Field::EventType, Cell::Bytes(vec![0xff])), payload.clone()],
+                vec![kind.clone(), (EventField::Payload, Cell::Bytes(vec![0xff]))],
+                "payload is not JSON",
+            ),
+            (vec![kind.clone(), (EventField::Payload, Cell::TooLarge(1001))], "has 1001 bytes"),
+            (vec![kind.clone(), (EventField::Payload, text(&deep))], "nested deeper than 128"),
+            (
+                vec![(EventField::EventType, Cell::Bytes(vec![0xff])), payload.clone()],
                 "not text in UTF-8",
             ),
-            (vec![kind.clone(), payload.clone(), (Field::OccurredAt, text("soon"))], "not a time"),
             (
-                vec![kind.clone(), payload.clone(), (Field::Headers, text("[]"))],
+                vec![kind.clone(), payload.clone(), (EventField::OccurredAt, text("soon"))],
+                "not a time",
+            ),
+            (
+                vec![kind.clone(), payload.clone(), (EventField::Headers, text("[]"))],
                 "not a JSON object",
             ),
-            (vec![kind.clone(), payload.clone(), (Field::MaxAttempts, text("x"))], "not a number"),
-            (vec![kind, payload, (Field::Target, text(&"x".repeat(64)))], "has 64 characters"),
+            (
+                vec![kind.clone(), payload.clone(), (EventField::MaxAttempts, text("x"))],
+                "not a number",
+            ),
+            (vec![kind, payload, (EventField::Target, text(&"x".repeat(64)))], "has 64 characters"),
         ] {
             let row = draft(&cells);
             let error = with(|facts| row.event(facts)).unwrap_err().to_string();
@@ -373,21 +389,23 @@ mod tests {
     #[test]
     fn a_floating_point_number_is_an_identifier_only_if_it_is_whole_and_exact() {
         let row = |field, n| {
-            let cells = [(Field::EventType, text("a")), (Field::Payload, text("{}"))];
+            let cells = [(EventField::EventType, text("a")), (EventField::Payload, text("{}"))];
             let mut row = draft(&cells);
             row.put(field, Cell::Real(n));
             with(|facts| row.event(facts))
         };
         for (n, key) in [(1e3, "1000"), (-0.0, "0"), (0.0, "0"), (-7.0, "-7")] {
-            assert_eq!(row(Field::IdempotencyKey, n).unwrap().idempotency_key, key);
+            assert_eq!(row(EventField::IdempotencyKey, n).unwrap().idempotency_key, key);
         }
         for n in [2.026_112_112_345_6e19, 9_007_199_254_740_992.0, 1.5, f64::INFINITY] {
-            for field in [Field::IdempotencyKey, Field::AggregateId, Field::OrderingKey] {
+            for field in
+                [EventField::IdempotencyKey, EventField::AggregateId, EventField::OrderingKey]
+            {
                 let why = row(field, n).unwrap_err().to_string();
                 assert!(why.contains("(REAL)") && why.starts_with(field.as_str()), "{why}");
             }
         }
-        assert_eq!(row(Field::CustomData, 1.5).unwrap().custom_data.as_deref(), Some("1.5"));
+        assert_eq!(row(EventField::CustomData, 1.5).unwrap().custom_data.as_deref(), Some("1.5"));
     }
 
     #[test]
@@ -409,9 +427,9 @@ mod tests {
     fn an_invalid_time_is_reported_with_its_column_its_value_and_the_units() {
         let row = |cell: &Cell| {
             draft(&[
-                (Field::EventType, text("a")),
-                (Field::Payload, text("{}")),
-                (Field::NotBefore, cell.clone()),
+                (EventField::EventType, text("a")),
+                (EventField::Payload, text("{}")),
+                (EventField::NotBefore, cell.clone()),
             ])
         };
         let odd = [
@@ -431,7 +449,7 @@ mod tests {
         ];
         for cell in &odd {
             let error = with(|facts| row(cell).event(facts)).unwrap_err();
-            let names = BTreeMap::from([(Field::NotBefore, "start".to_owned())]);
+            let names = BTreeMap::from([(EventField::NotBefore, "start".to_owned())]);
             let why = describe(&error, &names);
             let value = cell.text().unwrap().unwrap();
             let expected = format!("not_before (here \"start\") is {value:?}, which is not a time");
@@ -457,12 +475,12 @@ mod tests {
     fn another_type_or_payload_has_another_fingerprint() {
         let rows = [
             draft(&[]),
-            draft(&[(Field::Payload, text("1"))]),
-            draft(&[(Field::Payload, text("2"))]),
-            draft(&[(Field::EventType, text("1"))]),
-            draft(&[(Field::EventType, text("1")), (Field::Payload, text("1"))]),
-            draft(&[(Field::EventType, text("11"))]),
-            draft(&[(Field::Payload, Cell::TooLarge(1))]),
+            draft(&[(EventField::Payload, text("1"))]),
+            draft(&[(EventField::Payload, text("2"))]),
+            draft(&[(EventField::EventType, text("1"))]),
+            draft(&[(EventField::EventType, text("1")), (EventField::Payload, text("1"))]),
+            draft(&[(EventField::EventType, text("11"))]),
+            draft(&[(EventField::Payload, Cell::TooLarge(1))]),
         ];
         let all: std::collections::BTreeSet<_> = rows.iter().map(Draft::fingerprint).collect();
         assert_eq!(all.len(), rows.len());
@@ -470,19 +488,20 @@ mod tests {
 
     #[test]
     fn a_fingerprint_does_not_depend_on_other_fields() {
-        let row = [(Field::EventType, text("a")), (Field::Payload, text("1"))];
+        let row = [(EventField::EventType, text("a")), (EventField::Payload, text("1"))];
         let same = draft(&row).fingerprint();
-        for more in Field::ALL.into_iter().filter(|f| !Field::OF_FINGERPRINT.contains(f)) {
+        for more in EventField::ALL.into_iter().filter(|f| !EventField::OF_FINGERPRINT.contains(f))
+        {
             let mut row = row.to_vec();
             row.insert(0, (more, text("x")));
             assert_eq!(draft(&row).fingerprint(), same, "{more:?}");
         }
         // A table that was created anew may store the same bytes with another type.
         for payload in [Cell::Integer(1), Cell::Bytes(b"1".to_vec())] {
-            let row = [row[0].clone(), (Field::Payload, payload)];
+            let row = [row[0].clone(), (EventField::Payload, payload)];
             assert_eq!(draft(&row).fingerprint(), same);
         }
-        let empty = draft(&[(Field::EventType, text("")), (Field::Payload, text("1"))]);
-        assert_eq!(empty.fingerprint(), draft(&[(Field::Payload, text("1"))]).fingerprint());
+        let empty = draft(&[(EventField::EventType, text("")), (EventField::Payload, text("1"))]);
+        assert_eq!(empty.fingerprint(), draft(&[(EventField::Payload, text("1"))]).fingerprint());
     }
 }

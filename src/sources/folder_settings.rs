@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 use crate::base::schema::{Character, SomeText, Text, Whole, values};
 use crate::base::words::words;
 use crate::model::event::FieldError;
+use crate::model::event_field::EventField;
+use crate::sources::cell::{Cell, TextsByField};
 use crate::sources::draft::Draft;
-use crate::sources::field::{Cell, Field, TextsByField};
 
 /// The largest file: one file is one transaction, which delays others.
 pub const MAX_FILE_BYTES: u64 = 16 << 20;
@@ -145,14 +146,14 @@ impl Format {
 
 impl FolderSettings {
     /// The name of a field in a row.
-    pub fn name(&self, field: Field) -> &str {
+    pub fn name(&self, field: EventField) -> &str {
         self.fields.get(&field).map_or(field.as_str(), String::as_str)
     }
 
     /// Refuses a row without a key if the settings name a key and no default. A key made from the file instead would
     /// let the same event pass as a new one in the next file.
     pub fn check_key(&self, row: &Draft) -> Result<(), FieldError> {
-        let field = Field::IdempotencyKey;
+        let field = EventField::IdempotencyKey;
         let has = match row.get(field) {
             Some(Cell::Text(text)) => !text.is_empty(),
             other => other.is_some(),

@@ -4,13 +4,13 @@
 //! source. It reads some rows, stores them and the new cursor in one transaction, and waits. [`tables`] has the SQL
 //! for our own tables and for the ERP's.
 
+pub mod cell;
 pub mod database_connection;
 mod database_reader;
 pub mod database_settings;
 mod database_stall;
 pub mod database_state;
 pub mod draft;
-pub mod field;
 mod folder_reader;
 pub mod folder_settings;
 pub mod inspect;
@@ -33,9 +33,9 @@ use serde_json::{Value, json};
 
 use crate::base::clock::Timestamp;
 use crate::base::words::words;
+use crate::model::event_field::EventField;
 use crate::model::name::Name;
 use crate::sources::database_settings::DatabaseSettings;
-use crate::sources::field::Field;
 use crate::sources::folder_settings::FolderSettings;
 use crate::sources::table_settings::TableSettings;
 
@@ -48,8 +48,12 @@ pub const SILENCE_LEAST: Duration = Duration::from_secs(1);
 pub const MAX_SILENCE: Duration = Duration::from_hours(366 * 24);
 
 /// Fields without a default. With a default key, for example, only the first row would be stored.
-const WITHOUT_DEFAULT: [Field; 4] =
-    [Field::IdempotencyKey, Field::Payload, Field::OccurredAt, Field::NotBefore];
+const WITHOUT_DEFAULT: [EventField; 4] = [
+    EventField::IdempotencyKey,
+    EventField::Payload,
+    EventField::OccurredAt,
+    EventField::NotBefore,
+];
 
 /// The settings of a source.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
@@ -119,7 +123,7 @@ impl Settings {
     }
 
     /// Values for fields that a row does not have.
-    pub const fn defaults(&self) -> &BTreeMap<Field, String> {
+    pub const fn defaults(&self) -> &BTreeMap<EventField, String> {
         match self {
             Self::Sqlite(table) => &table.defaults.0,
             Self::Drop(folder) => &folder.defaults.0,
@@ -128,7 +132,7 @@ impl Settings {
     }
 
     /// Names of fields in the source that differ from ours.
-    pub const fn names(&self) -> &BTreeMap<Field, String> {
+    pub const fn names(&self) -> &BTreeMap<EventField, String> {
         match self {
             Self::Sqlite(table) => &table.columns.0,
             Self::Drop(folder) => &folder.fields.0,

@@ -7,7 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::schema::Text;
-use crate::sources::field::{Field, TextsByField};
+use crate::model::event_field::EventField;
+use crate::sources::cell::TextsByField;
 
 /// The longest name of a table or column.
 pub(super) const MAX_NAME_CHARS: usize = 128;
@@ -46,15 +47,15 @@ fn id() -> String {
 
 impl TableSettings {
     /// The name of a field's column.
-    pub fn column(&self, field: Field) -> &str {
+    pub fn column(&self, field: EventField) -> &str {
         self.columns.get(&field).map_or(field.as_str(), String::as_str)
     }
 
     /// Whether the table must have a column for this field: the settings name it, or an event needs it.
-    pub fn needs(&self, field: Field) -> bool {
+    pub fn needs(&self, field: EventField) -> bool {
         self.columns.contains_key(&field)
-            || field == Field::Payload
-            || (field == Field::EventType && !self.defaults.contains_key(&field))
+            || field == EventField::Payload
+            || (field == EventField::EventType && !self.defaults.contains_key(&field))
     }
 
     pub(super) fn check(&self) -> Result<(), String> {

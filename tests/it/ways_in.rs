@@ -1,8 +1,8 @@
 //! An event has the same fields on every way in, and ends as the same row.
 
+use oncebox::model::event_field::EventField;
 use oncebox::outbox::{self, Binding, Event};
 use oncebox::rusqlite::ToSql;
-use oncebox::sources::field::Field;
 
 use crate::rig::prelude::*;
 
@@ -20,9 +20,9 @@ fn event() -> Value {
 }
 
 /// A field's value as SQL stores it: times in milliseconds, JSON as text.
-fn as_sql(field: Field, value: &Value) -> Box<dyn ToSql> {
+fn as_sql(field: EventField, value: &Value) -> Box<dyn ToSql> {
     match (field, value) {
-        (Field::OccurredAt | Field::NotBefore, Value::String(text)) => {
+        (EventField::OccurredAt | EventField::NotBefore, Value::String(text)) => {
             Box::new(Timestamp::parse(text).unwrap().ms())
         }
         (_, Value::String(text)) => Box::new(text.clone()),
@@ -38,8 +38,8 @@ fn insert(conn: &Connection, key: &str, parent: (&str, &str)) {
     let (parent_column, parent_value) = parent;
     let mut columns = Vec::new();
     let mut values = Vec::new();
-    for field in Field::ALL {
-        let is_parent = field == Field::ParentKey;
+    for field in EventField::ALL {
+        let is_parent = field == EventField::ParentKey;
         columns.push(if is_parent { parent_column } else { field.as_str() });
         values.push(if is_parent {
             Box::new(parent_value.to_owned())
@@ -104,7 +104,7 @@ fn an_event_is_the_same_whichever_way_it_came() {
     let rig = Rig::new();
     let receiver = Receiver::new();
     rig.subscribe_with("books", &receiver, &json!({ "ordering": "key" }));
-    let named: Vec<&str> = Field::ALL.iter().map(|field| field.as_str()).collect();
+    let named: Vec<&str> = EventField::ALL.iter().map(|field| field.as_str()).collect();
     let event_fields = event();
     let missing: Vec<&str> = named
         .iter()
@@ -159,12 +159,18 @@ fn names(all: &[&str]) -> BTreeSet<String> {
 fn each_way_in_has_each_field() {
     let rig = Rig::new();
     let fields: BTreeSet<String> =
-        Field::ALL.into_iter().map(|field| field.as_str().to_owned()).collect();
+        EventField::ALL.into_iter().map(|field| field.as_str().to_owned()).collect();
     let api = rig.get("/openapi.json");
     let request = api["components"]["schemas"]["NewEvent"]["properties"].as_object().unwrap();
     let request: BTreeSet<String> = request.keys().cloned().collect();
     let of_http_alone = names(&["payload_base64", "parent_id", "quarantine"]);
     assert_eq!(request, &fields | &of_http_alone);
+    for field in EventField::ALL {
+        let schema = &api["components"]["schemas"]["NewEvent"]["properties"][field.as_str()];
+        if let Some(most) = schema["maxLength"].as_u64() {
+            assert_eq!(most, field.most_chars() as u64, "{field}");
+        }
+    }
 
     let erp = Connection::open_in_memory().unwrap();
     erp.run(outbox::TABLE);

@@ -6,9 +6,10 @@
 
 use std::collections::BTreeSet;
 
+use crate::model::event_field::EventField;
 use crate::model::json::quoted;
+use crate::sources::cell::Cell;
 use crate::sources::draft::Draft;
-use crate::sources::field::{Cell, Field};
 use crate::sources::folder_settings::{FolderSettings, MAX_COLUMNS};
 use crate::sources::reading::{FileRow, Position, Rows, too_long};
 
@@ -75,17 +76,17 @@ fn check_names(
 
 /// Which column fills which field, found once for all rows.
 struct Columns {
-    fields: Vec<(Field, usize)>,
+    fields: Vec<(EventField, usize)>,
     /// The names as JSON; only if no column is the payload. Then an object of all columns is the payload.
     names: Option<Vec<String>>,
 }
 
 impl Columns {
     fn of(settings: &FolderSettings, names: &[String]) -> Self {
-        let index = |field: Field| names.iter().position(|name| name == settings.name(field));
-        let found = Field::ALL.into_iter().filter_map(|field| Some((field, index(field)?)));
-        let fields: Vec<(Field, usize)> = found.collect();
-        let has_payload = fields.iter().any(|(field, _)| *field == Field::Payload);
+        let index = |field: EventField| names.iter().position(|name| name == settings.name(field));
+        let found = EventField::ALL.into_iter().filter_map(|field| Some((field, index(field)?)));
+        let fields: Vec<(EventField, usize)> = found.collect();
+        let has_payload = fields.iter().any(|(field, _)| *field == EventField::Payload);
         let names = (!has_payload).then(|| names.iter().map(|name| quoted(name)).collect());
         Self { fields, names }
     }
@@ -101,7 +102,7 @@ impl Columns {
             let members = names.iter().zip(values);
             let members = members.map(|(name, value)| format!("{name}:{}", quoted(value)));
             let members = members.collect::<Vec<String>>().join(",");
-            draft.put(Field::Payload, Cell::Text(format!("{{{members}}}")));
+            draft.put(EventField::Payload, Cell::Text(format!("{{{members}}}")));
         }
         draft
     }

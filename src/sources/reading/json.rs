@@ -6,10 +6,11 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use crate::model::event_field::EventField;
 use crate::model::json;
 use crate::model::json_fields::Few;
+use crate::sources::cell::Cell;
 use crate::sources::draft::Draft;
-use crate::sources::field::{Cell, Field};
 use crate::sources::folder_settings::{FolderSettings, MAX_FILE_ROWS, MAX_NAME_CHARS, MAX_NODES};
 use crate::sources::reading::{FileRow, Position, Rows};
 
@@ -59,7 +60,7 @@ fn row(settings: &FolderSettings, text: &str, position: Position) -> Result<File
     if let Some(name) = object.repeated_names().find(|name| fills_a_field(settings, name)) {
         return Err(wrong(format!("the name {name:?} occurs twice: remove one of them")));
     }
-    let payload = object.get(settings.name(Field::Payload));
+    let payload = object.get(settings.name(EventField::Payload));
     if payload.is_some()
         && let Some(odd) = object.names().find(|name| !fills_a_field(settings, name))
     {
@@ -68,7 +69,7 @@ fn row(settings: &FolderSettings, text: &str, position: Position) -> Result<File
         return Err(wrong(why));
     }
     let mut draft = Draft::default();
-    for field in Field::ALL.into_iter().filter(|field| *field != Field::Payload) {
+    for field in EventField::ALL.into_iter().filter(|field| *field != EventField::Payload) {
         let name = settings.name(field);
         if let Some(raw) = object.get(name) {
             match cell(field, raw.get()) {
@@ -79,13 +80,13 @@ fn row(settings: &FolderSettings, text: &str, position: Position) -> Result<File
         }
     }
     let own = payload.map_or(text, |raw| raw.get());
-    draft.put(Field::Payload, Cell::Text(own.to_owned()));
+    draft.put(EventField::Payload, Cell::Text(own.to_owned()));
     Ok(FileRow { draft, position })
 }
 
 /// Whether a member fills a field. With a payload every member must, so that no misspelt field is ignored.
 fn fills_a_field(settings: &FolderSettings, name: &str) -> bool {
-    Field::ALL.into_iter().any(|field| settings.name(field) == name)
+    EventField::ALL.into_iter().any(|field| settings.name(field) == name)
 }
 
 /// The members of an object in order, with their values as text.
@@ -135,15 +136,15 @@ impl<'de> Visitor<'de> for Members {
 }
 
 /// The value of a field. A number keeps its text, because as a float two long numbers may be equal.
-fn cell(field: Field, raw: &str) -> Result<Option<Cell>, String> {
+fn cell(field: EventField, raw: &str) -> Result<Option<Cell>, String> {
     let text = match raw.as_bytes().first() {
         Some(b'n') => return Ok(None),
         Some(b'"') => json::unescaped(raw).ok_or("is not a text")?.into_owned(),
-        Some(b'{') if field == Field::Headers && raw.len() > MAX_HEADERS_BYTES => {
+        Some(b'{') if field == EventField::Headers && raw.len() > MAX_HEADERS_BYTES => {
             return Err(format!("has more than {MAX_HEADERS_BYTES} bytes"));
         }
         Some(b'[') => return Err("is neither a text nor a number".to_owned()),
-        Some(b'{') if field != Field::Headers => {
+        Some(b'{') if field != EventField::Headers => {
             return Err("is neither a text nor a number".to_owned());
         }
         _ => raw.to_owned(),

@@ -140,8 +140,9 @@ mod tests {
 
     use super::*;
     use crate::base::clock::Clock;
+    use crate::model::event_field::EventField;
     use crate::sources::Settings;
-    use crate::sources::field::{Cell, Field};
+    use crate::sources::cell::Cell;
 
     fn settings(more: Value) -> FolderSettings {
         let mut given = json!({ "path": "/drop" });
@@ -154,7 +155,7 @@ mod tests {
         }
     }
 
-    fn field(row: &FileRow, field: Field) -> String {
+    fn field(row: &FileRow, field: EventField) -> String {
         match row.draft.get(field) {
             Some(Cell::Text(text)) => text.clone(),
             other => format!("{other:?}"),
@@ -171,18 +172,18 @@ mod tests {
     fn json_is_one_event_or_many_byte_for_byte() {
         let none = settings(json!({}));
         let one = rows(&none, "a.json", br#"{"event_type":"a","payload":{ "x" : 1.10 }}"#).unwrap();
-        assert_eq!(field(&one[0], Field::Payload), r#"{ "x" : 1.10 }"#);
+        assert_eq!(field(&one[0], EventField::Payload), r#"{ "x" : 1.10 }"#);
         let text =
             "\u{feff}[{\"event_type\":\"a\",\"payload\":1},\n{\"event_type\":\"b\",\"payload\":2}]";
         assert_eq!(rows(&none, "a.json", text.as_bytes()).unwrap().len(), 2);
         // With mapped fields the whole object is the payload.
         let mapped = settings(json!({ "fields": { "event_type": "kind", "aggregate_id": "no" } }));
         let one = rows(&mapped, "a.json", br#"{"kind":"a","no":7,"more":[]}"#).unwrap();
-        assert_eq!(field(&one[0], Field::Payload), r#"{"kind":"a","no":7,"more":[]}"#);
-        assert_eq!(field(&one[0], Field::AggregateId), "7");
+        assert_eq!(field(&one[0], EventField::Payload), r#"{"kind":"a","no":7,"more":[]}"#);
+        assert_eq!(field(&one[0], EventField::AggregateId), "7");
         // Members that fill no field are left to the receiver.
         let one = rows(&mapped, "a.json", br#"{"kind":"a","more":1,"more":2}"#).unwrap();
-        assert_eq!(field(&one[0], Field::Payload), r#"{"kind":"a","more":1,"more":2}"#);
+        assert_eq!(field(&one[0], EventField::Payload), r#"{"kind":"a","more":1,"more":2}"#);
         let lines =
             b"{\"event_type\":\"a\",\"payload\":1}\r\n\n{\"event_type\":\"b\",\"payload\":2}";
         let lines = rows(&none, "a.ndjson", lines).unwrap();
@@ -196,8 +197,8 @@ mod tests {
         let key = |number: &str| {
             let text = format!(r#"{{"kind":"a","no":{number},"aggregate_id":{number}}}"#);
             let row = rows(&mapped, "a.json", text.as_bytes()).unwrap().remove(0);
-            assert_eq!(field(&row, Field::AggregateId), number);
-            field(&row, Field::IdempotencyKey)
+            assert_eq!(field(&row, EventField::AggregateId), number);
+            field(&row, EventField::IdempotencyKey)
         };
         for number in
             ["20261121123456000001", "20261121123456000002", "-0", "1e3", "1000", "1.10", "0.1E+2"]
@@ -241,10 +242,10 @@ mod tests {
         let text = "\u{feff}No;Kind;Text\r\n1;a;\"x;\"\"y\"\"\nz\"\r\n2;b;\r\n";
         let found = rows(&shop, "a.csv", text.as_bytes()).unwrap();
         assert_eq!(found.len(), 2);
-        let payload = field(&found[0], Field::Payload);
+        let payload = field(&found[0], EventField::Payload);
         assert_eq!(payload, r#"{"No":"1","Kind":"a","Text":"x;\"y\"\nz"}"#);
         assert_eq!(
-            (field(&found[1], Field::IdempotencyKey), found[1].position),
+            (field(&found[1], EventField::IdempotencyKey), found[1].position),
             ("2".into(), Position::Line(4))
         );
     }
@@ -298,7 +299,7 @@ mod tests {
         let settings = settings(json!({ "defaults": { "event_type": "a" } }));
         let payloads = |text: &str| -> Vec<String> {
             let rows = rows(&settings, "a.csv", text.as_bytes()).unwrap();
-            rows.iter().map(|row| field(row, Field::Payload)).collect()
+            rows.iter().map(|row| field(row, EventField::Payload)).collect()
         };
         let one = [r#"{"a":"1","b":"2"}"#];
         for text in [
@@ -366,10 +367,10 @@ mod tests {
     fn xml_is_read_by_paths_and_a_repeated_element_is_a_row() {
         let found = rows(&settings(orders()), "a.xml", ORDERS.as_bytes()).unwrap();
         assert_eq!(found.len(), 2);
-        assert_eq!(field(&found[0], Field::IdempotencyKey), "RE-1");
-        assert_eq!(field(&found[1], Field::AggregateId), "8");
+        assert_eq!(field(&found[0], EventField::IdempotencyKey), "RE-1");
+        assert_eq!(field(&found[1], EventField::AggregateId), "8");
         assert_eq!(
-            field(&found[0], Field::Payload),
+            field(&found[0], EventField::Payload),
             r##"{"@id":"7","Header":{"No":"RE-1"},"Line":[{"@n":"1","#text":"a & b"},{"@n":"2","#text":"<c>"}]}"##
         );
         assert_eq!(found[1].position, Position::Line(4));
@@ -467,7 +468,7 @@ mod tests {
         }
         let fine = "<?xml version='1.0' standalone='yes' ?><?a b?><!-- c -->\r\n<Orders ><Order a = \"'\" >]] &#x9;&#13;&gt;</Order\n></Orders >\n<!-- d -->";
         let found = rows(&settings(orders_without_keys()), "a.xml", fine.as_bytes()).unwrap();
-        assert_eq!(field(&found[0], Field::Payload), r##"{"@a":"'","#text":"]] \t\r>"}"##);
+        assert_eq!(field(&found[0], EventField::Payload), r##"{"@a":"'","#text":"]] \t\r>"}"##);
     }
 
     fn orders_without_keys() -> Value {
@@ -476,7 +477,7 @@ mod tests {
 
     fn payload_of_xml(text: &str) -> String {
         let found = rows(&settings(orders_without_keys()), "a.xml", text.as_bytes()).unwrap();
-        field(&found[0], Field::Payload)
+        field(&found[0], EventField::Payload)
     }
 
     #[test]
@@ -513,7 +514,7 @@ mod tests {
             }));
             let found = rows(&settings, "a.xml", text.as_bytes()).unwrap();
             assert_eq!(found.len(), 1);
-            found[0].draft.get(Field::AggregateId).cloned()
+            found[0].draft.get(EventField::AggregateId).cloned()
         };
         let is = |text: &str| Some(Cell::Text(text.to_owned()));
         assert_eq!(found("@n"), is("1"));

@@ -12,8 +12,9 @@ use xml::name::OwnedName;
 use xml::namespace::{NS_XML_PREFIX, NS_XML_URI, NS_XMLNS_PREFIX, NS_XMLNS_URI, Namespace};
 use xml::reader::{Error, ErrorKind, ParserConfig, XmlEvent};
 
+use crate::model::event_field::EventField;
+use crate::sources::cell::Cell;
 use crate::sources::draft::Draft;
-use crate::sources::field::{Cell, Field};
 use crate::sources::folder_settings::{FolderSettings, MAX_COLUMNS, MAX_NODES};
 use crate::sources::reading::{FileRow, Position, Rows, line_ends, too_long};
 
@@ -426,13 +427,13 @@ impl Content {
 
 fn draft(settings: &FolderSettings, row: &Element) -> Draft {
     let mut draft = Draft::default();
-    for field in Field::ALL {
+    for field in EventField::ALL {
         if let Some(text) = row.at(settings.name(field)) {
             draft.put(field, Cell::Text(text));
         }
     }
-    if draft.get(Field::Payload).is_none() {
-        draft.put(Field::Payload, Cell::Text(row.to_json().to_string()));
+    if draft.get(EventField::Payload).is_none() {
+        draft.put(EventField::Payload, Cell::Text(row.to_json().to_string()));
     }
     draft
 }

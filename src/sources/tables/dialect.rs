@@ -6,8 +6,8 @@
 
 use crate::databases::connection::Statement;
 use crate::databases::product::Product;
+use crate::model::event_field::EventField;
 use crate::sources::database_settings::{DatabaseSettings, Mode};
-use crate::sources::field::Field;
 
 /// Characters that are read of a value other than the payload: more than any field accepts.
 const MAX_CELL_CHARS: u32 = 5_000;
@@ -53,7 +53,7 @@ pub(in crate::sources) enum Columns<'a> {
     /// Its id, and its transaction in the mode `xid8`.
     Ids,
     /// These fields as well; of a payload of more than so many bytes only the size.
-    Fields(&'a [Field], u32),
+    Fields(&'a [EventField], u32),
 }
 
 impl Dialect {
@@ -333,9 +333,9 @@ impl Dialect {
     }
 
     /// What is selected for a field: two values for the payload, one for any other.
-    fn select(&self, field: Field, payload_bytes: u32, selected: &mut Vec<String>) {
+    fn select(&self, field: EventField, payload_bytes: u32, selected: &mut Vec<String>) {
         let text = self.text(&quoted(self.product, self.settings.column(field)));
-        if field != Field::Payload {
+        if field != EventField::Payload {
             selected.push(format!("LEFT({text}, {MAX_CELL_CHARS})"));
             return;
         }

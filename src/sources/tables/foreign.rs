@@ -15,8 +15,9 @@ use rusqlite::types::{FromSql, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row, TransactionBehavior};
 
 use crate::config::settings::MAX_PAYLOAD_BYTES;
+use crate::model::event_field::EventField;
+use crate::sources::cell::Cell;
 use crate::sources::draft::Draft;
-use crate::sources::field::{Cell, Field};
 use crate::sources::shared::{Obstacle, SourceError};
 use crate::sources::table_settings::{TableSettings, TableState};
 
@@ -57,7 +58,7 @@ pub struct Foreign {
     /// The file's `schema_version` when the statement was built.
     schema_version: i64,
     /// The fields that the table has, in the order of the statement.
-    fields: Vec<Field>,
+    fields: Vec<EventField>,
     select: String,
     /// Steps that the current read may still take.
     steps: Arc<AtomicU32>,
@@ -107,7 +108,7 @@ impl Foreign {
     }
 
     /// The fields that the table has.
-    pub fn fields(&self) -> &[Field] {
+    pub fn fields(&self) -> &[EventField] {
         &self.fields
     }
 
@@ -159,8 +160,8 @@ impl Foreign {
         if at_cursor.is_some() {
             rows.remove(0);
         }
-        let has = |field: &Field| fields.contains(field);
-        let of = Field::OF_FINGERPRINT.iter().filter(|field| has(field));
+        let has = |field: &EventField| fields.contains(field);
+        let of = EventField::OF_FINGERPRINT.iter().filter(|field| has(field));
         let columns = of.map(|field| table.column(*field).to_owned()).collect();
         let state = TableState { file: *file, highest, columns, at_cursor };
         Ok(Batch { table: state, rows, more, unread })
@@ -210,7 +211,7 @@ fn bound(conn: &Connection, steps: &Arc<AtomicU32>) -> rusqlite::Result<()> {
 }
 
 /// The fields that the table has a column for.
-fn fields(conn: &Connection, table: &TableSettings) -> Result<Vec<Field>, SourceError> {
+fn fields(conn: &Connection, table: &TableSettings) -> Result<Vec<EventField>, SourceError> {
     let there = columns(conn, &table.table).map_err(|error| failed(&table.path, &error))?;
     let TableSettings { table: name, id, .. } = table;
     let path = table.path.to_string_lossy();
@@ -240,7 +241,7 @@ fn fields(conn: &Connection, table: &TableSettings) -> Result<Vec<Field>, Source
         )));
     }
     let mut fields = Vec::new();
-    for field in Field::ALL {
+    for field in EventField::ALL {
         let column = table.column(field);
         if has(column) {
             fields.push(field);
@@ -259,13 +260,13 @@ fn columns(conn: &Connection, table: &str) -> rusqlite::Result<Vec<String>> {
 
 /// The statement that reads rows. Columns are qualified with their table: SQLite reads an unknown bare name in double
 /// quotes as a text.
-fn select(table: &TableSettings, fields: &[Field]) -> String {
+fn select(table: &TableSettings, fields: &[EventField]) -> String {
     let name = quoted(&table.table);
     let id = format!("{name}.{}", quoted(&table.id));
     let mut columns = vec![id.clone()];
     for field in fields {
         let column = format!("{name}.{}", quoted(table.column(*field)));
-        if *field == Field::Payload {
+        if *field == EventField::Payload {
             columns.push(format!("iif(octet_length({column}) <= ?3, {column}, NULL)"));
             columns.push(format!("octet_length({column})"));
         } else {
@@ -294,7 +295,7 @@ fn highest(snapshot: &Connection, table: &str) -> rusqlite::Result<i64> {
 fn read_rows(
     snapshot: &Connection,
     select: &str,
-    fields: &[Field],
+    fields: &[EventField],
     cursor: i64,
     limit: u32,
     payload_bytes: u32,
@@ -320,13 +321,13 @@ fn read_rows(
     Ok((rows, more))
 }
 
-fn draft(row: &Row<'_>, fields: &[Field]) -> rusqlite::Result<Draft> {
+fn draft(row: &Row<'_>, fields: &[EventField]) -> rusqlite::Result<Draft> {
     let mut draft = Draft::default();
     let mut n = 1;
     for field in fields {
         let cell = cell(row.get_ref(n)?);
         n = n.saturating_add(1);
-        if *field == Field::Payload {
+        if *field == EventField::Payload {
             let bytes: Option<i64> = row.get(n)?;
             n = n.saturating_add(1);
             match (cell, bytes) {

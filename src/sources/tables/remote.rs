@@ -3,10 +3,11 @@
 
 use crate::databases::connection::{Connection, Error, Row, Statement};
 use crate::databases::product::Product;
+use crate::model::event_field::EventField;
+use crate::sources::cell::Cell;
 use crate::sources::database_settings::{DatabaseSettings, Mode};
 use crate::sources::database_state::System;
 use crate::sources::draft::Draft;
-use crate::sources::field::{Cell, Field};
 use crate::sources::shared::SourceError;
 use crate::sources::tables::dialect::{Columns, Dialect, OLDEST, SYSTEM, Wanted};
 use crate::sources::tables::trouble::{self, refused_row};
@@ -25,7 +26,7 @@ type Outcome<T> = Result<T, SourceError>;
 pub(in crate::sources) struct RemoteTable {
     dialect: Dialect,
     /// The fields that the table has, in the order of the statements.
-    fields: Vec<Field>,
+    fields: Vec<EventField>,
 }
 
 /// A row as it was read.
@@ -66,7 +67,7 @@ impl RemoteTable {
     }
 
     /// The fields that the table has.
-    pub(in crate::sources) fn fields(&self) -> &[Field] {
+    pub(in crate::sources) fn fields(&self) -> &[EventField] {
         &self.fields
     }
 
@@ -308,7 +309,7 @@ impl RemoteTable {
         let mut draft = Draft::default();
         for field in &self.fields {
             let value = values.next().flatten();
-            if *field == Field::Payload {
+            if *field == EventField::Payload {
                 let bytes = values.next().flatten().and_then(|size| size.parse().ok());
                 match (value, bytes) {
                     (Some(text), _) => draft.put(*field, Cell::Text(text)),
@@ -324,9 +325,11 @@ impl RemoteTable {
 }
 
 /// A time without the offset that `PostgreSQL` writes: our transactions are in UTC.
-fn plain_time(field: Field, text: String) -> String {
+fn plain_time(field: EventField, text: String) -> String {
     match text.strip_suffix("+00") {
-        Some(plain) if matches!(field, Field::OccurredAt | Field::NotBefore) => plain.to_owned(),
+        Some(plain) if matches!(field, EventField::OccurredAt | EventField::NotBefore) => {
+            plain.to_owned()
+        }
         _ => text,
     }
 }
@@ -368,7 +371,11 @@ fn numbers(rows: &[Row]) -> Vec<i64> {
 }
 
 /// The fields that the table has a column for.
-fn fields(there: &[String], product: Product, settings: &DatabaseSettings) -> Outcome<Vec<Field>> {
+fn fields(
+    there: &[String],
+    product: Product,
+    settings: &DatabaseSettings,
+) -> Outcome<Vec<EventField>> {
     let DatabaseSettings { table, database, id, mode, .. } = settings;
     if there.is_empty() {
         return Err(SourceError::lasting(format!(
@@ -399,7 +406,7 @@ fn fields(there: &[String], product: Product, settings: &DatabaseSettings) -> Ou
         )));
     }
     let mut fields = Vec::new();
-    for field in Field::ALL {
+    for field in EventField::ALL {
         let column = settings.column(field);
         if has(column) {
             fields.push(field);

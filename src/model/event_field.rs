@@ -1,18 +1,13 @@
-//! The fields of an event that a source can fill, and the value of a field before it is checked.
+//! The fields of an event: one list for all ways in.
+//!
+//! The request of the API, the columns of a source, the table of `outbox::TABLE` and the rows of plain SQL have these names
+//! and these limits; a test compares them (`tests/it/ways_in.rs`).
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::ops::Deref;
-
-use schemars::json_schema;
-use serde::{Deserialize, Serialize};
-
-use crate::base::schema::described;
 use crate::base::words::words;
 
 words! {
-    /// A field of an event.
-    pub enum Field {
+    /// A field of an event that a publisher, a source or the ERP's own SQL can fill.
+    pub enum EventField {
         /// What happened. Required, like the payload; all other fields are optional.
         EventType = "event_type",
         /// The body that is sent.
@@ -60,28 +55,7 @@ words! {
     }
 }
 
-/// Texts by the fields that they fill.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct TextsByField(pub BTreeMap<Field, String>);
-
-described!(
-    TextsByField,
-    json_schema!({
-        "type": "object", "propertyNames": { "enum": Field::ALL },
-        "additionalProperties": { "type": "string" },
-    })
-);
-
-impl Deref for TextsByField {
-    type Target = BTreeMap<Field, String>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.0
-    }
-}
-
-impl Field {
+impl EventField {
     /// The fields that a row's fingerprint covers.
     pub const OF_FINGERPRINT: [Self; 2] = [Self::EventType, Self::Payload];
 
@@ -97,45 +71,17 @@ impl Field {
                 | Self::ParentKey
         )
     }
-}
 
-/// The value of a field in its source.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Cell {
-    /// A whole number.
-    Integer(i64),
-    /// Another number.
-    Real(f64),
-    /// Text.
-    Text(String),
-    /// Bytes, or text that is not UTF-8.
-    Bytes(Vec<u8>),
-    /// A value of so many bytes, too large to be read.
-    TooLarge(u64),
-}
-
-impl Cell {
-    /// Its bytes as a payload.
-    pub(crate) fn raw(&self) -> Cow<'_, [u8]> {
+    /// The most characters of a text; of the header fields, of their JSON.
+    pub const fn most_chars(self) -> usize {
         match self {
-            Self::Integer(n) => n.to_string().into_bytes().into(),
-            Self::Real(n) => n.to_string().into_bytes().into(),
-            Self::Text(text) => text.as_bytes().into(),
-            Self::Bytes(bytes) => bytes.into(),
-            Self::TooLarge(_) => Cow::default(),
+            Self::Target => 63,
+            Self::SourceSystem | Self::AggregateType | Self::EntityType => 64,
+            Self::EventType => 128,
+            Self::CustomData => 4096,
+            Self::Headers => 16_384,
+            _ => 255,
         }
-    }
-
-    /// Its text for a field other than the payload; `None` if it is empty.
-    pub(crate) fn text(&self) -> Result<Option<String>, String> {
-        Ok(match self {
-            Self::Integer(n) => Some(n.to_string()),
-            Self::Real(n) => Some(n.to_string()),
-            Self::Text(text) if text.is_empty() => None,
-            Self::Text(text) => Some(text.clone()),
-            Self::Bytes(_) => return Err("is not text in UTF-8".to_owned()),
-            Self::TooLarge(bytes) => return Err(format!("has {bytes} bytes, which is too much")),
-        })
     }
 }
 
@@ -145,7 +91,7 @@ mod tests {
 
     #[test]
     fn every_field_has_the_name_that_serde_reads() {
-        for field in Field::ALL {
+        for field in EventField::ALL {
             assert_eq!(serde_json::to_value(field).unwrap(), field.as_str());
         }
     }
