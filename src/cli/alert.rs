@@ -15,63 +15,124 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Characters of the answer that are shown.
 const EXCERPT_CHARS: usize = 200;
 
-const ALERT_TABLE: &str = "
-alert  Channels that tell people of escalations: Slack, webhook, e-mail, command
-  columns: NAME 0 name; KIND 1 kind; TARGET 1 target; SEVERITY 2 severity; CLASSES 3 classes; LAST SUCCESS (UTC) 3 last_success_at; FAILING SINCE (UTC) 2 failing_since
-  fields: kind; target; subscription; severity; classes; all tenants; quiet hours; messages per hour = rate_per_hour; digest; told again after = repeat_after; last success = @last_success_at; failing since = @failing_since
-  test = testAlertChannel  Send a message to a channel that says it is a test, and tell whether it arrived
-    --no-wait  Do not wait for what becomes of it
-";
+const ALERT_VERBS: &[CommandRow] = &[command(
+    "test",
+    "Send a message to a channel that says it is a test, and tell whether it arrived",
+)
+.calls("testAlertChannel")
+.flags(&[&[own("no-wait").help("Do not wait for what becomes of it")]])
+.online(test)];
 
-pub(super) const ALERT: Commands =
-    Commands::new(&CHANNELS, ALERT_TABLE, &[online("test", test)]).inner(&[&CHANNEL]);
+pub(super) const ALERT: Commands = Commands::new(
+    &CHANNELS,
+    command("alert", "Channels that tell people of escalations: Slack, webhook, e-mail, command"),
+    ALERT_VERBS,
+)
+.inner(&[&CHANNEL]);
 
-const CHANNEL_TABLE: &str = "
-channel  Where alerts go, and which
-  @terms
-    <name>  Its name: a-z, 0-9 and -, up to 57
-    kind  slack: a URL that takes Slack's format; webhook: a URL that gets JSON, signed; command: one of the settings
-    url --url-file <FILE>  slack, webhook: file with the URL, which is a secret
-    to <ADDRESS>
-    command <NAME>
-    classes --class <CLASS>
-    all_tenants <BOOL>
-    quiet_hours <HOURS>
-    digest <SPAN>
-    repeat_after <SPAN>
-  list = listAlertChannels  Channels, oldest first
-  show = getAlertChannel  One channel, and how its deliveries go
-  create = createAlertChannel  Add a channel; it is told of open escalations at once
-    @terms
-  change = changeAlertChannel  Change a channel; what is not given stays
-    @terms
-  delete = deleteAlertChannel  Delete a channel; what is not delivered is cancelled
-    ? Delete the alert channel {name}
-    > deleted: {name}
-";
+const CHANNEL_TERMS: &[Flag] = &[
+    argument("name").help("Its name: a-z, 0-9 and -, up to 57"),
+    field("kind")
+        .help("slack: a URL that takes Slack's format; webhook: a URL that gets JSON, signed; command: one of the settings"),
+    field("url")
+        .long("url-file")
+        .value("FILE")
+        .help("slack, webhook: file with the URL, which is a secret"),
+    field("to").value("ADDRESS"),
+    field("command").value("NAME"),
+    field("classes").long("class").value("CLASS"),
+    field("all_tenants").value("BOOL"),
+    field("quiet_hours").value("HOURS"),
+    field("digest").value("SPAN"),
+    field("repeat_after").value("SPAN"),
+];
 
-const CHANNEL: Commands = Commands::new(&CHANNELS, CHANNEL_TABLE, &[answered("create", create)]);
+const CHANNEL_VERBS: &[CommandRow] = &[
+    command("list", "Channels, oldest first").calls("listAlertChannels"),
+    command("show", "One channel, and how its deliveries go").calls("getAlertChannel"),
+    command("create", "Add a channel; it is told of open escalations at once")
+        .calls("createAlertChannel")
+        .flags(&[CHANNEL_TERMS])
+        .answered(create),
+    command("change", "Change a channel; what is not given stays")
+        .calls("changeAlertChannel")
+        .flags(&[CHANNEL_TERMS]),
+    command("delete", "Delete a channel; what is not delivered is cancelled")
+        .calls("deleteAlertChannel")
+        .asks("Delete the alert channel {name}")
+        .says("deleted: {name}"),
+];
 
-const CHANNELS: Noun =
-    Noun::new("/v1/alert-channels", "Alert channel", "alert channels", ALERT_TABLE)
-        .time("created_at");
+const CHANNEL: Commands =
+    Commands::new(&CHANNELS, command("channel", "Where alerts go, and which"), CHANNEL_VERBS);
 
-const ESCALATION_TABLE: &str = "
-escalation  Failures that a person must see
-  columns: ID 0 id; CLASS 1 class; SUBJECT 1 subject; LAST (UTC) 1 last_at; COUNT 2 count; ACKNOWLEDGED BY 3 acknowledged_by; DETAIL 2 detail
-  fields: class; subject; detail; first = @first_at; last = @last_at; count; acknowledged = @acknowledged_at; by = acknowledged_by; resolved = @resolved_at; reopened = @reopened_at
-  list = listEscalations  Open escalations, newest first
-    all --resolved  Also list resolved ones
-  show = getEscalation  One escalation: what happened, since when, how often
-  acknowledge = acknowledgeEscalation  Mark an escalation as seen: one about dead letters, dropped files, a rotation or a limit ends, others when their cause is gone
-";
+const CHANNELS: Noun = Noun::new("/v1/alert-channels", "Alert channel", "alert channels")
+    .columns(&[
+        column("NAME", 0, "name"),
+        column("KIND", 1, "kind"),
+        column("TARGET", 1, "target"),
+        column("SEVERITY", 2, "severity"),
+        column("CLASSES", 3, "classes"),
+        column("LAST SUCCESS (UTC)", 3, "last_success_at"),
+        column("FAILING SINCE (UTC)", 2, "failing_since"),
+    ])
+    .fields(&[
+        cell("kind", "kind"),
+        cell("target", "target"),
+        cell("subscription", "subscription"),
+        cell("severity", "severity"),
+        cell("classes", "classes"),
+        cell("all tenants", "all_tenants"),
+        cell("quiet hours", "quiet_hours"),
+        cell("messages per hour", "rate_per_hour"),
+        cell("digest", "digest"),
+        cell("told again after", "repeat_after"),
+        time("last success", "last_success_at"),
+        time("failing since", "failing_since"),
+    ])
+    .time("created_at");
 
-pub(super) const ESCALATION: Commands = Commands::new(&ESCALATIONS, ESCALATION_TABLE, &[]);
+const ESCALATION_VERBS: &[CommandRow] = &[
+    command("list", "Open escalations, newest first")
+        .calls("listEscalations")
+        .flags(&[&[
+            field("all").long("resolved").help("Also list resolved ones"),
+        ]]),
+    command("show", "One escalation: what happened, since when, how often").calls("getEscalation"),
+    command("acknowledge", "Mark an escalation as seen: one about dead letters, dropped files, a rotation or a limit ends, others when their cause is gone")
+        .calls("acknowledgeEscalation"),
+];
 
-const ESCALATIONS: Noun =
-    Noun::new("/v1/escalations", "Escalation", "open escalations", ESCALATION_TABLE)
-        .time("last_at")
-        .by(&[("detail", |e| cut(&text(e, "detail"), 100))]);
+pub(super) const ESCALATION: Commands = Commands::new(
+    &ESCALATIONS,
+    command("escalation", "Failures that a person must see"),
+    ESCALATION_VERBS,
+);
+
+const ESCALATIONS: Noun = Noun::new("/v1/escalations", "Escalation", "open escalations")
+    .columns(&[
+        column("ID", 0, "id"),
+        column("CLASS", 1, "class"),
+        column("SUBJECT", 1, "subject"),
+        column("LAST (UTC)", 1, "last_at"),
+        column("COUNT", 2, "count"),
+        column("ACKNOWLEDGED BY", 3, "acknowledged_by"),
+        column("DETAIL", 2, "detail"),
+    ])
+    .fields(&[
+        cell("class", "class"),
+        cell("subject", "subject"),
+        cell("detail", "detail"),
+        time("first", "first_at"),
+        time("last", "last_at"),
+        cell("count", "count"),
+        time("acknowledged", "acknowledged_at"),
+        cell("by", "acknowledged_by"),
+        time("resolved", "resolved_at"),
+        time("reopened", "reopened_at"),
+    ])
+    .time("last_at")
+    .by(&[("detail", |e| cut(&text(e, "detail"), 100))]);
 
 fn create(call: &Call<'_>, _remote: &Remote, made: &Value) -> Done {
     let name = call.text("name");

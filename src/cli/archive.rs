@@ -13,53 +13,80 @@ use crate::backup::{Bytes, Result as BackupResult, retention};
 use crate::base::stop::Stop;
 use crate::cli::noun::DryRun;
 use crate::cli::prelude::*;
-use crate::cli::verb::offline;
 use crate::config::Settings;
 use crate::store::read_only;
 use crate::sys::files::is_missing;
 
-const TABLE: &str = "
-archive  Finished events of earlier months, each in a file beside the database
-  columns: MONTH 0 month; SIZE 0 size; FILE 0 path
-  list = listArchive  The months, the latest first, and how the last run went
-  run = runArchive  Move what finished long ago into the files of its months, and wait for the end
-    older_than <SPAN>  How long ago it finished at least, like 60days [default: 2months]
-    | Settings do the same by themselves: archive.after.
-  verify  Read the files, and check that they belong to the database and are what the last backup copied
-    | It changes nothing. The service may run.
-  delete = deleteArchiveMonth  Delete the file of a month: its events are gone for good
-    ? Delete all events of {month}
-    > deleted: {month}
-  views  Print SQL for sqlite3: views over the database and its months, for reports
-    | oncebox archive views >views.sql; sqlite3 -readonly -init views.sql oncebox.db
-";
+const VERBS: &[CommandRow] = &[
+    command("list", "The months, the latest first, and how the last run went")
+        .calls("listArchive")
+        .online(list),
+    command("run", "Move what finished long ago into the files of its months, and wait for the end")
+        .calls("runArchive")
+        .flags(&[&[
+            field("older_than")
+                .value("SPAN")
+                .help("How long ago it finished at least, like 60days [default: 2months]"),
+        ]])
+        .online(run)
+        .more(DryRun::augment_args)
+        .ends(&["Settings do the same by themselves: archive.after."]),
+    command("verify", "Read the files, and check that they belong to the database and are what the last backup copied")
+        .offline(verify)
+        .more(VerifyArgs::augment_args)
+        .ends(&["It changes nothing. The service may run."]),
+    command("delete", "Delete the file of a month: its events are gone for good")
+        .calls("deleteArchiveMonth")
+        .asks("Delete all events of {month}")
+        .says("deleted: {month}"),
+    command("views", "Print SQL for sqlite3: views over the database and its months, for reports")
+        .offline(views)
+        .more(ViewsArgs::augment_args)
+        .ends(&[
+            "oncebox archive views >views.sql; sqlite3 -readonly -init views.sql oncebox.db",
+        ]),
+];
 
-const HOLD_TABLE: &str = "
-legal-hold  Events that are kept whatever the settings say; for the administrator of this installation
-  columns: NAME 0 name; REASON 1 reason; TYPE 1 event_type; SINCE (UTC) 2 since; UNTIL (UTC) 2 until; CREATED (UTC) 3 created_at
-  list = listLegalHolds  Legal holds in force, oldest first
-  create = createLegalHold  Keep events: they are not archived, expunged, or deleted with their month
-    <name>  1 to 63 characters of a-z, 0-9 and -
-    |   oncebox legal-hold create audit-2026 --reason 'Tax audit' --event-type invoice.paid --since 2026-01-01T00:00:00Z
-  delete = deleteLegalHold  End a legal hold: its events are archived and deleted as the settings say
-    ? End the legal hold {name}
-    > ended: {name}
-";
+const HOLD_VERBS: &[CommandRow] = &[
+    command("list", "Legal holds in force, oldest first").calls("listLegalHolds"),
+    command("create", "Keep events: they are not archived, expunged, or deleted with their month")
+        .calls("createLegalHold")
+        .flags(&[&[
+            argument("name").help("1 to 63 characters of a-z, 0-9 and -"),
+        ]])
+        .ends(&[
+            "  oncebox legal-hold create audit-2026 --reason 'Tax audit' --event-type invoice.paid --since 2026-01-01T00:00:00Z",
+        ]),
+    command("delete", "End a legal hold: its events are archived and deleted as the settings say")
+        .calls("deleteLegalHold")
+        .asks("End the legal hold {name}")
+        .says("ended: {name}"),
+];
 
-pub(super) const LEGAL_HOLD: Commands = Commands::new(&LEGAL_HOLDS, HOLD_TABLE, &[]);
+pub(super) const LEGAL_HOLD: Commands = Commands::new(
+    &LEGAL_HOLDS,
+    command(
+        "legal-hold",
+        "Events that are kept whatever the settings say; for the administrator of this installation",
+    ),
+    HOLD_VERBS,
+);
 
-const LEGAL_HOLDS: Noun =
-    Noun::new("/v1/legal-holds", "Legal hold", "legal holds", HOLD_TABLE).time("created_at");
+const LEGAL_HOLDS: Noun = Noun::new("/v1/legal-holds", "Legal hold", "legal holds")
+    .columns(&[
+        column("NAME", 0, "name"),
+        column("REASON", 1, "reason"),
+        column("TYPE", 1, "event_type"),
+        column("SINCE (UTC)", 2, "since"),
+        column("UNTIL (UTC)", 2, "until"),
+        column("CREATED (UTC)", 3, "created_at"),
+    ])
+    .time("created_at");
 
 pub(super) const COMMANDS: Commands = Commands::new(
     &ARCHIVE,
-    TABLE,
-    &[
-        online("list", list),
-        online("run", run).more(DryRun::augment_args),
-        offline("verify", verify).more(VerifyArgs::augment_args),
-        offline("views", views).more(ViewsArgs::augment_args),
-    ],
+    command("archive", "Finished events of earlier months, each in a file beside the database"),
+    VERBS,
 );
 
 #[derive(Debug, Args)]
@@ -80,7 +107,9 @@ pub(super) fn month(text: &str) -> Result<Month, String> {
     Month::parse(text).ok_or_else(|| "write a month like 2026-01".to_owned())
 }
 
-const ARCHIVE: Noun = Noun::new("/v1/archive", "Month", "months", TABLE).by(&[("size", size)]);
+const ARCHIVE: Noun = Noun::new("/v1/archive", "Month", "months")
+    .columns(&[column("MONTH", 0, "month"), column("SIZE", 0, "size"), column("FILE", 0, "path")])
+    .by(&[("size", size)]);
 
 #[derive(Debug, Args)]
 struct VerifyArgs {
@@ -102,7 +131,7 @@ fn list(call: &Call<'_>, remote: &Remote) -> Done {
         return out::json(&archive);
     }
     let items = archive.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
-    ARCHIVE.columns().table(&items)?;
+    ARCHIVE.table().table(&items)?;
     let after = text(&archive, "after");
     let keep = text(&archive, "keep");
     out::line(format_args!("moved after {after}, kept for {keep}; {}", told(&archive)))

@@ -16,7 +16,6 @@ use crate::app::master_key;
 use crate::archive;
 use crate::base::clock::Timestamp;
 use crate::cli::prelude::*;
-use crate::cli::verb::offline;
 use crate::model::audit::AuditEvent;
 use crate::model::audit::chain::{Head, Report, Verifier};
 use crate::store::audit_events::Trail;
@@ -28,24 +27,28 @@ const FORMAT: &str = "oncebox audit 1";
 /// What stands before an ed25519 key in a `SubjectPublicKeyInfo`. Source: RFC 8410.
 const PUBLIC_KEY_HEAD: &[u8] = b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00";
 
-const TABLE: &str = "
-audit  Audit log: who changed what; verify that it was not tampered with
-  columns: SEQ 1 seq; AT (UTC) 0 at; ACTOR 0 actor; ACTION 0 action; RESOURCE 2 resource; RESULT 1 result; FROM 3 address
-  list = listAuditEvents  Audit events, newest first
-    correlation_id --correlation-id --trace
-  export  Print every row with its hashes as a line of JSON, so that others can verify them
-    | With --out, FILE.sig gets an ed25519 signature over FILE, and FILE.pub the key to check it without Oncebox:
-    |   openssl pkeyutl -verify -pubin -inkey FILE.pub -rawin -in FILE -sigfile FILE.sig
-  verify  Check that no row was changed, removed, inserted or moved
-";
+const VERBS: &[CommandRow] = &[
+    command("list", "Audit events, newest first")
+        .calls("listAuditEvents")
+        .flags(&[&[
+            field("correlation_id").long("correlation-id").also(&["trace"]),
+        ]]),
+    command("export", "Print every row with its hashes as a line of JSON, so that others can verify them")
+        .offline(export)
+        .more(ExportArgs::augment_args)
+        .ends(&[
+            "With --out, FILE.sig gets an ed25519 signature over FILE, and FILE.pub the key to check it without Oncebox:",
+            "  openssl pkeyutl -verify -pubin -inkey FILE.pub -rawin -in FILE -sigfile FILE.sig",
+        ]),
+    command("verify", "Check that no row was changed, removed, inserted or moved")
+        .offline(verify)
+        .more(VerifyArgs::augment_args),
+];
 
 pub(super) const COMMANDS: Commands = Commands::new(
     &AUDIT_EVENTS,
-    TABLE,
-    &[
-        offline("export", export).more(ExportArgs::augment_args),
-        offline("verify", verify).more(VerifyArgs::augment_args),
-    ],
+    command("audit", "Audit log: who changed what; verify that it was not tampered with"),
+    VERBS,
 );
 
 #[derive(Debug, Args)]
@@ -80,7 +83,16 @@ struct VerifyArgs {
     noted: Vec<Head>,
 }
 
-const AUDIT_EVENTS: Noun = Noun::new("/v1/audit-events", "Audit event", "such audit events", TABLE)
+const AUDIT_EVENTS: Noun = Noun::new("/v1/audit-events", "Audit event", "such audit events")
+    .columns(&[
+        column("SEQ", 1, "seq"),
+        column("AT (UTC)", 0, "at"),
+        column("ACTOR", 0, "actor"),
+        column("ACTION", 0, "action"),
+        column("RESOURCE", 2, "resource"),
+        column("RESULT", 1, "result"),
+        column("FROM", 3, "address"),
+    ])
     .by(&[
         ("actor", |e| inner(e, "actor", "display")),
         ("resource", |e| inner(e, "resource", "id")),

@@ -54,9 +54,16 @@ enum Verb {
     },
 }
 
-const COLUMNS: Cells = Cells {
-    text: "FILE 0 file; MADE (UTC) 0 created_at; REASON 2 reason; SIZE 1 size; MONTHS 2 months; \
-     SCHEMA 2 schema_version; MASTER KEY 3 master_key_id",
+const COLUMNS: Columns = Columns {
+    columns: &[
+        column("FILE", 0, "file"),
+        column("MADE (UTC)", 0, "created_at"),
+        column("REASON", 2, "reason"),
+        column("SIZE", 1, "size"),
+        column("MONTHS", 2, "months"),
+        column("SCHEMA", 2, "schema_version"),
+        column("MASTER KEY", 3, "master_key_id"),
+    ],
     by: &[("size", size), ("months", month_cell)],
 };
 

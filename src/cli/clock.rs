@@ -1,29 +1,47 @@
 //! `oncebox clock`: whether the clock is believed, and the periodic duties.
 
 use crate::cli::prelude::*;
-use crate::cli::show::Cells;
 
-const TABLE: &str = "
-clock  Whether the clock of the machine is believed, and what is done periodically
-  fields: the clock shows = @shown; the service goes by = @believed; believed = verdict; by itself from = @believed_from
-  show = getClock  The clock, why it is not believed, and when each periodic duty is due
-  confirm = confirmClock  Say that the clock is right, after a look at it
-    | While the clock may be wrong, nothing is deleted, given up, expired or rotated by it.
-    > the clock is believed within a second
-";
+const VERBS: &[CommandRow] = &[
+    command("show", "The clock, why it is not believed, and when each periodic duty is due")
+        .calls("getClock")
+        .answered(show),
+    command("confirm", "Say that the clock is right, after a look at it")
+        .calls("confirmClock")
+        .says("the clock is believed within a second")
+        .ends(&[
+            "While the clock may be wrong, nothing is deleted, given up, expired or rotated by it.",
+        ]),
+];
 
-const CLOCK: Noun = Noun::new("/v1/clock", "Clock", "clocks", TABLE).by(&[("verdict", verdict)]);
+const CLOCK: Noun = Noun::new("/v1/clock", "Clock", "clocks")
+    .fields(&[
+        time("the clock shows", "shown"),
+        time("the service goes by", "believed"),
+        cell("believed", "verdict"),
+        time("by itself from", "believed_from"),
+    ])
+    .by(&[("verdict", verdict)]);
 
-pub(super) const COMMANDS: Commands = Commands::new(&CLOCK, TABLE, &[answered("show", show)]);
+pub(super) const COMMANDS: Commands = Commands::new(
+    &CLOCK,
+    command("clock", "Whether the clock of the machine is believed, and what is done periodically"),
+    VERBS,
+);
 
 fn show(_call: &Call<'_>, _remote: &Remote, found: &Value) -> Done {
-    CLOCK.fields().fields(found)?;
+    CLOCK.lines().fields(found)?;
     out::line("")?;
     DUTIES.table(list(found, "duties"))
 }
 
-const DUTIES: Cells = Cells {
-    text: "DUTY 0 duty; DONE (UTC) 0 done_at; DUE (UTC) 0 due_at; LATE 0 late",
+const DUTIES: Columns = Columns {
+    columns: &[
+        column("DUTY", 0, "duty"),
+        column("DONE (UTC)", 0, "done_at"),
+        column("DUE (UTC)", 0, "due_at"),
+        column("LATE", 0, "late"),
+    ],
     by: &[("late", late)],
 };
 

@@ -37,8 +37,10 @@ enum Verb {
     Reference,
 }
 
-const COLUMNS: Cells =
-    Cells { text: "KEY 0 key; VALUE 0 value; FROM 0 from", by: &[("value", value)] };
+const COLUMNS: Columns = Columns {
+    columns: &[column("KEY", 0, "key"), column("VALUE", 0, "value"), column("FROM", 0, "from")],
+    by: &[("value", value)],
+};
 
 impl Config {
     pub(super) fn run(&self, global: &GlobalArgs) -> Result<(), Failure> {

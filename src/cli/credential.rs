@@ -10,59 +10,112 @@ use crate::cli::prelude::*;
 use crate::cli::secrets::SecretAt;
 use crate::cli::show::instant;
 
-const TABLE: &str = "
-credential  Credentials: what requests are signed with and log on with
-  columns: ID 0 id; OF 0 owner; KIND 0 kind; STATE 1 state; VERSION 4 version; LAST USED (UTC) 2 last_used_at; VALID UNTIL (UTC) 2 valid_until; CREATED (UTC) 3 created_at
-  fields: of = owner; kind; state; version; settings; created = @created_at; valid until; last used = @last_used_at; verified until = @verify_until; not accepted = verify_error; rotated every = rotate_every; by command = rotate_command
-  list = listCredentials  Credentials in force, oldest first; the secrets themselves are not shown
-    subscription <NAME>
-    provider <NAME>
-    state of:next,active,retiring,revoked
-  show = getCredential  One credential
-  set = setCredential  Set what a subscription signs with, logs on with, or its client certificate; the one before is revoked
-    id <SUBSCRIPTION>
-    kind  What it is
-    user  basic: the user; the secret is the password
-    header <NAME>  api_key: the header field, like X-API-Key; the secret is its whole value
-    token_url <URL>  oauth2: the token endpoint; the secret is the client's
-    client_id <ID>  oauth2: the client
-    scope  oauth2: what is asked for, words with a space between them
-    audience  oauth2: whom the token is for
-    client_auth  oauth2: how the client authenticates: a header field, or form fields [default: basic]
-    | A signing secret is made if none is given, and shown this once. Examples:
-    |   oncebox credential set erp --kind bearer --secret-file token.txt
-    |   oncebox credential set erp --kind client_certificate --secret-file erp.pem
-    |   oncebox credential set erp --kind signing_ed25519
-  rotate = rotateCredential  Replace a credential by a new version, which is verified before the old one ends
-    command <NAME> not:secret_file,secret_stdin,secret_credential
-    overlap <SPAN>  How long old and new are valid side by side [default: 24h]
-    | A signing secret is made if none is given, and shown this once. Examples:
-    |   oncebox credential rotate ID
-    |   oncebox credential rotate ID --secret-file token.txt
-    |   oncebox credential rotate ID --command vault
-  schedule = scheduleRotation  Set how often a credential is rotated by itself; without flags, never
-    every <SPAN>  How often, like 90d; a signing secret needs no --command
-    command <NAME>
-    | A signing secret that is made has to be given to the receiver: oncebox credential reveal ID
-  reveal = revealCredential  Show a signing secret that is next, so that its receiver can learn it
-  revoke = revokeCredential  Revoke a credential: nothing is signed, sent or checked with it from now on
-    ? Revoke the credential {id}
-";
+const VERBS: &[CommandRow] = &[
+    command("list", "Credentials in force, oldest first; the secrets themselves are not shown")
+        .calls("listCredentials")
+        .flags(&[&[
+            field("subscription").value("NAME"),
+            field("provider").value("NAME"),
+            field("state").words(&["next", "active", "retiring", "revoked"]),
+        ]]),
+    command("show", "One credential").calls("getCredential"),
+    command("set", "Set what a subscription signs with, logs on with, or its client certificate; the one before is revoked")
+        .calls("setCredential")
+        .flags(&[&[
+            field("id").value("SUBSCRIPTION"),
+            field("kind").help("What it is"),
+            field("user").help("basic: the user; the secret is the password"),
+            field("header")
+                .value("NAME")
+                .help("api_key: the header field, like X-API-Key; the secret is its whole value"),
+            field("token_url")
+                .value("URL")
+                .help("oauth2: the token endpoint; the secret is the client's"),
+            field("client_id").value("ID").help("oauth2: the client"),
+            field("scope").help("oauth2: what is asked for, words with a space between them"),
+            field("audience").help("oauth2: whom the token is for"),
+            field("client_auth")
+                .help("oauth2: how the client authenticates: a header field, or form fields [default: basic]"),
+        ]])
+        .online(set)
+        .more(SecretAt::augment_args)
+        .ends(&[
+            "A signing secret is made if none is given, and shown this once. Examples:",
+            "  oncebox credential set erp --kind bearer --secret-file token.txt",
+            "  oncebox credential set erp --kind client_certificate --secret-file erp.pem",
+            "  oncebox credential set erp --kind signing_ed25519",
+        ]),
+    command("rotate", "Replace a credential by a new version, which is verified before the old one ends")
+        .calls("rotateCredential")
+        .flags(&[&[
+            field("command")
+                .value("NAME")
+                .not(&["secret_file", "secret_stdin", "secret_credential"]),
+            field("overlap")
+                .value("SPAN")
+                .help("How long old and new are valid side by side [default: 24h]"),
+        ]])
+        .online(rotate)
+        .more(SecretAt::augment_args)
+        .ends(&[
+            "A signing secret is made if none is given, and shown this once. Examples:",
+            "  oncebox credential rotate ID",
+            "  oncebox credential rotate ID --secret-file token.txt",
+            "  oncebox credential rotate ID --command vault",
+        ]),
+    command("schedule", "Set how often a credential is rotated by itself; without flags, never")
+        .calls("scheduleRotation")
+        .flags(&[&[
+            field("every")
+                .value("SPAN")
+                .help("How often, like 90d; a signing secret needs no --command"),
+            field("command").value("NAME"),
+        ]])
+        .ends(&[
+            "A signing secret that is made has to be given to the receiver: oncebox credential reveal ID",
+        ]),
+    command("reveal", "Show a signing secret that is next, so that its receiver can learn it")
+        .calls("revealCredential")
+        .online(reveal),
+    command("revoke", "Revoke a credential: nothing is signed, sent or checked with it from now on")
+        .calls("revokeCredential")
+        .asks("Revoke the credential {id}"),
+];
 
 pub(super) const COMMANDS: Commands = Commands::new(
     &CREDENTIALS,
-    TABLE,
-    &[
-        online("set", set).more(SecretAt::augment_args),
-        online("rotate", rotate).more(SecretAt::augment_args),
-        online("reveal", reveal),
-    ],
+    command("credential", "Credentials: what requests are signed with and log on with"),
+    VERBS,
 );
 
 /// How long a rotation is waited for: a command, and a verification of the longest `policy.timeout`.
 const TIMEOUT: Duration = Duration::from_mins(12);
 
-const CREDENTIALS: Noun = Noun::new("/v1/credentials", "Credential", "credentials", TABLE)
+const CREDENTIALS: Noun = Noun::new("/v1/credentials", "Credential", "credentials")
+    .columns(&[
+        column("ID", 0, "id"),
+        column("OF", 0, "owner"),
+        column("KIND", 0, "kind"),
+        column("STATE", 1, "state"),
+        column("VERSION", 4, "version"),
+        column("LAST USED (UTC)", 2, "last_used_at"),
+        column("VALID UNTIL (UTC)", 2, "valid_until"),
+        column("CREATED (UTC)", 3, "created_at"),
+    ])
+    .fields(&[
+        cell("of", "owner"),
+        cell("kind", "kind"),
+        cell("state", "state"),
+        cell("version", "version"),
+        cell("settings", "settings"),
+        time("created", "created_at"),
+        cell("valid until", "valid_until"),
+        time("last used", "last_used_at"),
+        time("verified until", "verify_until"),
+        cell("not accepted", "verify_error"),
+        cell("rotated every", "rotate_every"),
+        cell("by command", "rotate_command"),
+    ])
     .time("created_at")
     .by(&[("owner", owner), ("valid_until", valid_until)]);
 

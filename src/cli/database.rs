@@ -2,28 +2,44 @@
 
 use crate::cli::ddl::identifier;
 use crate::cli::prelude::*;
-use crate::cli::verb::offline;
 use crate::databases::product::Product;
 use crate::databases::store;
 
-const TABLE: &str = "
-database  Databases of others, such as an ERP's own: those of the settings, [databases.NAME]
-  columns: NAME 0 name; PRODUCT 1 product; STATE 0 state; SINCE (UTC) 1 since; RESTARTS 2 restarts; USED BY 2 used_by; ERROR 1 last_error
-  list = listDatabases  Databases, whether they answer, and what uses them
-  test = testDatabase  Connect to a database, and say what was found and what to do; nothing is changed there
-  ddl  Print the SQL for an ERP: the tables into which events are written, and their grants
-";
+const VERBS: &[CommandRow] = &[
+    command("list", "Databases, whether they answer, and what uses them")
+        .calls("listDatabases")
+        .answered(list_all),
+    command(
+        "test",
+        "Connect to a database, and say what was found and what to do; nothing is changed there",
+    )
+    .calls("testDatabase")
+    .answered(test),
+    command(
+        "ddl",
+        "Print the SQL for an ERP: the tables into which events are written, and their grants",
+    )
+    .offline(print_ddl)
+    .more(Ddl::augment_args),
+];
 
-const DATABASES: Noun = Noun::new("/v1/databases", "Database", "databases", TABLE);
+const DATABASES: Noun = Noun::new("/v1/databases", "Database", "databases").columns(&[
+    column("NAME", 0, "name"),
+    column("PRODUCT", 1, "product"),
+    column("STATE", 0, "state"),
+    column("SINCE (UTC)", 1, "since"),
+    column("RESTARTS", 2, "restarts"),
+    column("USED BY", 2, "used_by"),
+    column("ERROR", 1, "last_error"),
+]);
 
 pub(super) const COMMANDS: Commands = Commands::new(
     &DATABASES,
-    TABLE,
-    &[
-        answered("list", list_all),
-        answered("test", test),
-        offline("ddl", print_ddl).more(Ddl::augment_args),
-    ],
+    command(
+        "database",
+        "Databases of others, such as an ERP's own: those of the settings, [databases.NAME]",
+    ),
+    VERBS,
 );
 
 /// Arguments of `database ddl`.
@@ -56,7 +72,7 @@ fn list_all(_call: &Call<'_>, _remote: &Remote, found: &Value) -> Done {
             "no databases: the settings have no [databases.NAME] (docs/databases.md)",
         );
     }
-    DATABASES.columns().table(items)
+    DATABASES.table().table(items)
 }
 
 /// Prints the checks; fails if one of them fails.

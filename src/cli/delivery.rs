@@ -12,93 +12,141 @@ use crate::cli::prelude::*;
 use crate::cli::show::{self, instant, list, minute};
 use crate::cli::timeline;
 
-const DELIVERY_TABLE: &str = "
-delivery  One event for one subscription: show, send again, cancel
-  columns: ID 0 id; TO 1 subscription; TYPE 1 event_type; STATE 1 state; TRIES 2 attempt_count; DUE OR DONE (UTC) 2 due_or_done; OF 2 of; EVENT 3 event_id
-  @chosen
-    id <IDS...>  Ids of deliveries
-    reason <TEXT>  Why; kept in the audit log
-  list = listDeliveries  Deliveries, newest first
-    state --state --status
-    trace_id --trace
-    code <STATUS>
-  show = getDelivery  One delivery with its event, its attempts, and how to send it again
-    id  The delivery's id, like dlv_17
-  attempts = listAttempts  The attempts of a delivery, oldest first
-  request = getDeliveryRequest  What the latest attempt sent, and a curl command that repeats a request
-    id  The delivery's id, like dlv_17
-    attempt <N>  What this attempt sent
-  retry = retryDelivery  Send again: at once if it waits, anew if it was given up, skipped or cancelled
-    @chosen
-    rendered_anew  Make body and header fields anew, by the subscription of now
-  park = parkDelivery  Set deliveries aside, so that their lanes go on
-    @chosen
-  release = releaseDelivery  Let deliveries be sent that are parked or in doubt, each at its place in its lane
-    @chosen
-    ? Release {id}
-  skip = skipDelivery  End deliveries without sending them, so that their lanes go on
-    @chosen
-    ? Skip {id}
-  move-to-end = moveDeliveryToEnd  Move deliveries behind all others of their lanes
-    @chosen
-  edit-and-resend = editAndResendDelivery  Send another payload in place of a delivery, as a new event at its place in its lane
-    payload_base64 --payload <PAYLOAD> required  The new body: JSON, @file, or - for stdin
-    content_type <TYPE>  The content type of that body [default: the event's]
-    headers --header <FIELD>  A header field of the event, 'Name: value', instead of those it has; may be repeated
-  cancel = cancelDelivery  Stop deliveries that wait
-    @chosen
-    ? Cancel {id}
-  confirm = confirmDelivery  Report that the target has done what it accepted, or has failed
-    reason --failed <REASON>  It failed, and why; it counts as a failed attempt
-    final needs:reason  Give it up: it can never succeed
-    !result
-";
+const DELIVERY_CHOSEN: &[Flag] = &[
+    field("id").value("IDS...").help("Ids of deliveries"),
+    field("reason").value("TEXT").help("Why; kept in the audit log"),
+];
+
+const DELIVERY_VERBS: &[CommandRow] = &[
+    command("list", "Deliveries, newest first").calls("listDeliveries").flags(&[&[
+        field("state").long("state").also(&["status"]),
+        field("trace_id").long("trace"),
+        field("code").value("STATUS"),
+    ]]),
+    command("show", "One delivery with its event, its attempts, and how to send it again")
+        .calls("getDelivery")
+        .flags(&[&[field("id").help("The delivery's id, like dlv_17")]])
+        .answered(show),
+    command("attempts", "The attempts of a delivery, oldest first")
+        .calls("listAttempts")
+        .online(|call, remote| call.list(remote, &ATTEMPTS, call.query())),
+    command("request", "What the latest attempt sent, and a curl command that repeats a request")
+        .calls("getDeliveryRequest")
+        .flags(&[&[
+            field("id").help("The delivery's id, like dlv_17"),
+            field("attempt").value("N").help("What this attempt sent"),
+        ]])
+        .answered(request),
+    command(
+        "retry",
+        "Send again: at once if it waits, anew if it was given up, skipped or cancelled",
+    )
+    .calls("retryDelivery")
+    .flags(&[
+        DELIVERY_CHOSEN,
+        &[field("rendered_anew")
+            .help("Make body and header fields anew, by the subscription of now")],
+    ])
+    .online(each),
+    command("park", "Set deliveries aside, so that their lanes go on")
+        .calls("parkDelivery")
+        .flags(&[DELIVERY_CHOSEN])
+        .online(each),
+    command(
+        "release",
+        "Let deliveries be sent that are parked or in doubt, each at its place in its lane",
+    )
+    .calls("releaseDelivery")
+    .flags(&[DELIVERY_CHOSEN])
+    .asks("Release {id}")
+    .online(each),
+    command("skip", "End deliveries without sending them, so that their lanes go on")
+        .calls("skipDelivery")
+        .flags(&[DELIVERY_CHOSEN])
+        .asks("Skip {id}")
+        .online(each),
+    command("move-to-end", "Move deliveries behind all others of their lanes")
+        .calls("moveDeliveryToEnd")
+        .flags(&[DELIVERY_CHOSEN])
+        .online(each),
+    command(
+        "edit-and-resend",
+        "Send another payload in place of a delivery, as a new event at its place in its lane",
+    )
+    .calls("editAndResendDelivery")
+    .flags(&[&[
+        field("payload_base64")
+            .long("payload")
+            .value("PAYLOAD")
+            .required()
+            .help("The new body: JSON, @file, or - for stdin"),
+        field("content_type")
+            .value("TYPE")
+            .help("The content type of that body [default: the event's]"),
+        field("headers").long("header").value("FIELD").help(
+            "A header field of the event, 'Name: value', instead of those it has; may be repeated",
+        ),
+    ]])
+    .answered(edit_and_resend),
+    command("cancel", "Stop deliveries that wait")
+        .calls("cancelDelivery")
+        .flags(&[DELIVERY_CHOSEN])
+        .asks("Cancel {id}")
+        .online(each),
+    command("confirm", "Report that the target has done what it accepted, or has failed")
+        .calls("confirmDelivery")
+        .flags(&[&[
+            field("reason")
+                .long("failed")
+                .value("REASON")
+                .help("It failed, and why; it counts as a failed attempt"),
+            field("final").needs(&["reason"]).help("Give it up: it can never succeed"),
+            without("result"),
+        ]])
+        .online(confirm),
+];
 
 pub(super) const DELIVERY: Commands = Commands::new(
     &DELIVERIES,
-    DELIVERY_TABLE,
-    &[
-        answered("show", show),
-        answered("request", request),
-        online("attempts", |call, remote| call.list(remote, &ATTEMPTS, call.query())),
-        online("retry|park|release|skip|move-to-end|cancel", each),
-        answered("edit-and-resend", edit_and_resend),
-        online("confirm", confirm),
-    ],
+    command("delivery", "One event for one subscription: show, send again, cancel"),
+    DELIVERY_VERBS,
 );
 
-const DEAD_LETTER_TABLE: &str = "
-dead-letter|~dlq  Deliveries that were given up: list, count by error, send again, discard
-  columns: ID 0 id; TO 1 subscription; TYPE 1 event_type; GIVEN UP (UTC) 2 finished_at; TRIES 3 attempt_count; OF 2 of; REASON 2 reason; EVENT 4 event_id
-  @which
-    [filter.ids] <IDS> not:all  Ids of deliveries
-    --all  All that fit the other flags
-    filter.code <STATUS>
-    filter.event_type <TYPE>  Only those of this event type
-    filter.aggregate_type <TYPE>
-    filter.aggregate_id <ID>
-    !filter.provider
-    filter.*
-    reason <TEXT>
-  list = listDeadLetters  Deliveries that were given up, newest first
-    code <STATUS>
-  show = getDelivery  One dead letter with its event, its attempts, and how to send it again
-  summary = summarizeDeadLetters  Count dead letters by subscription and error; at most the newest 1,000
-  replay|~retry = replayDeadLetters  Send dead letters again, the oldest first, each in its order and under its webhook-id
-    @which
-  discard = discardDeadLetters  Give up dead letters for good
-    @which
-";
+const DEAD_LETTER_WHICH: &[Flag] = &[
+    optional("filter.ids").value("IDS").not(&["all"]).help("Ids of deliveries"),
+    own("all").help("All that fit the other flags"),
+    field("filter.code").value("STATUS"),
+    field("filter.event_type").value("TYPE").help("Only those of this event type"),
+    field("filter.aggregate_type").value("TYPE"),
+    field("filter.aggregate_id").value("ID"),
+    without("filter.provider"),
+    members("filter"),
+    field("reason").value("TEXT"),
+];
 
-pub(super) const DEAD_LETTER: Commands = Commands::new(
-    &DEAD_LETTERS,
-    DEAD_LETTER_TABLE,
-    &[
-        answered("show", show),
-        answered("summary", summary),
-        online("replay", |call, remote| job::start(call, remote, job::again("dead letters")))
-            .more(Pace::augment_args),
-        online("discard", |call, remote| {
+const DEAD_LETTER_VERBS: &[CommandRow] = &[
+    command("list", "Deliveries that were given up, newest first")
+        .calls("listDeadLetters")
+        .flags(&[&[field("code").value("STATUS")]]),
+    command("show", "One dead letter with its event, its attempts, and how to send it again")
+        .calls("getDelivery")
+        .answered(show),
+    command("summary", "Count dead letters by subscription and error; at most the newest 1,000")
+        .calls("summarizeDeadLetters")
+        .answered(summary),
+    command(
+        "replay",
+        "Send dead letters again, the oldest first, each in its order and under its webhook-id",
+    )
+    .calls("replayDeadLetters")
+    .hidden(&["retry"])
+    .flags(&[DEAD_LETTER_WHICH])
+    .online(|call, remote| job::start(call, remote, job::again("dead letters")))
+    .more(Pace::augment_args),
+    command("discard", "Give up dead letters for good")
+        .calls("discardDeadLetters")
+        .flags(&[DEAD_LETTER_WHICH])
+        .online(|call, remote| {
             let question = ["This discards", "for good"];
             job::start(
                 call,
@@ -107,69 +155,128 @@ pub(super) const DEAD_LETTER: Commands = Commands::new(
             )
         })
         .more(Pace::augment_args),
-    ],
+];
+
+pub(super) const DEAD_LETTER: Commands = Commands::new(
+    &DEAD_LETTERS,
+    command(
+        "dead-letter",
+        "Deliveries that were given up: list, count by error, send again, discard",
+    )
+    .hidden(&["dlq"]),
+    DEAD_LETTER_VERBS,
 );
 
-const IN_DOUBT_TABLE: &str = "
-in-doubt  After a restore: deliveries that may already have been made
-  @doubtful
-    [ids] <IDS...> not:all,filter.subscription,filter.event_type,filter.since,filter.until  Ids of deliveries
-    --all  All of them
-    filter.subscription  Only those to this subscription: a name or an id
-    filter.event_type <TYPE>  Only those of this event type
-    filter.*
-  show = getInDoubt  When the database was restored, from which backup, and how many deliveries are in doubt
-  list = listDeliveries  The deliveries in doubt, newest first
-    !state
-    !event_id
-    !postponed
-    !queue
-    !in_flight
-    !class
-  release = releaseDeliveries  Send them; each keeps its webhook-id, so a consumer with a guard takes it once
-    @doubtful
-  settle = skipDeliveries  Mark them as done: they were made before the restore and are not sent
-    @doubtful
-  end = endInDoubt  Stop holding new events for review; what is in doubt stays in doubt
-";
+const IN_DOUBT_DOUBTFUL: &[Flag] = &[
+    optional("ids")
+        .value("IDS...")
+        .not(&["all", "filter.subscription", "filter.event_type", "filter.since", "filter.until"])
+        .help("Ids of deliveries"),
+    own("all").help("All of them"),
+    field("filter.subscription").help("Only those to this subscription: a name or an id"),
+    field("filter.event_type").value("TYPE").help("Only those of this event type"),
+    members("filter"),
+];
+
+const IN_DOUBT_VERBS: &[CommandRow] = &[
+    command(
+        "show",
+        "When the database was restored, from which backup, and how many deliveries are in doubt",
+    )
+    .calls("getInDoubt")
+    .answered(|_, _, in_doubt| RESTORED.fields(in_doubt)),
+    command("list", "The deliveries in doubt, newest first")
+        .calls("listDeliveries")
+        .flags(&[&[
+            without("state"),
+            without("event_id"),
+            without("postponed"),
+            without("queue"),
+            without("in_flight"),
+            without("class"),
+        ]])
+        .online(list_doubts),
+    command(
+        "release",
+        "Send them; each keeps its webhook-id, so a consumer with a guard takes it once",
+    )
+    .calls("releaseDeliveries")
+    .flags(&[IN_DOUBT_DOUBTFUL])
+    .online(|call, remote| settle(call, remote, InDoubtAction::Release))
+    .more(of_doubt),
+    command("settle", "Mark them as done: they were made before the restore and are not sent")
+        .calls("skipDeliveries")
+        .flags(&[IN_DOUBT_DOUBTFUL])
+        .online(|call, remote| settle(call, remote, InDoubtAction::Settle))
+        .more(of_doubt),
+    command("end", "Stop holding new events for review; what is in doubt stays in doubt")
+        .calls("endInDoubt")
+        .answered(|_, _, in_doubt| RESTORED.fields(in_doubt)),
+];
 
 pub(super) const IN_DOUBT: Commands = Commands::new(
     &DOUBTS,
-    IN_DOUBT_TABLE,
-    &[
-        answered("show|end", |_, _, in_doubt| RESTORED.fields(in_doubt)),
-        online("list", list_doubts),
-        online("release", |call, remote| settle(call, remote, InDoubtAction::Release))
-            .more(of_doubt),
-        online("settle", |call, remote| settle(call, remote, InDoubtAction::Settle)).more(of_doubt),
-    ],
+    command("in-doubt", "After a restore: deliveries that may already have been made"),
+    IN_DOUBT_VERBS,
 );
 
 fn of_doubt(command: Command) -> Command {
     Confirm::augment_args(DryRun::augment_args(command))
 }
 
-const DELIVERIES: Noun = Noun::new("/v1/deliveries", "Delivery", "such deliveries", DELIVERY_TABLE)
+const DELIVERIES: Noun = Noun::new("/v1/deliveries", "Delivery", "such deliveries")
+    .columns(&[
+        column("ID", 0, "id"),
+        column("TO", 1, "subscription"),
+        column("TYPE", 1, "event_type"),
+        column("STATE", 1, "state"),
+        column("TRIES", 2, "attempt_count"),
+        column("DUE OR DONE (UTC)", 2, "due_or_done"),
+        column("OF", 2, "of"),
+        column("EVENT", 3, "event_id"),
+    ])
     .by(&[("state", timeline::state), ("due_or_done", due_or_done), ("of", of)]);
 
 const DOUBTS: Noun = Noun { many: "deliveries in doubt", ..DELIVERIES };
 
-const DEAD_LETTERS: Noun =
-    Noun { path: "/v1/dead-letters", many: "dead letters", table: DEAD_LETTER_TABLE, ..DELIVERIES };
+const DEAD_LETTERS: Noun = Noun { path: "/v1/dead-letters", many: "dead letters", ..DELIVERIES }
+    .columns(&[
+        column("ID", 0, "id"),
+        column("TO", 1, "subscription"),
+        column("TYPE", 1, "event_type"),
+        column("GIVEN UP (UTC)", 2, "finished_at"),
+        column("TRIES", 3, "attempt_count"),
+        column("OF", 2, "of"),
+        column("REASON", 2, "reason"),
+        column("EVENT", 4, "event_id"),
+    ])
+    .fields(&[]);
 
 const ATTEMPTS: Noun = Noun {
     many: "attempts yet",
     time: "started_at",
-    table: "
-  columns: ATTEMPT 0 id; STARTED (UTC) 1 started_at; CLASS 1 class; STATUS 1 http_status; MS 3 latency_ms; REASON 2 failed_reason
-",
+    columns: &[
+        column("ATTEMPT", 0, "id"),
+        column("STARTED (UTC)", 1, "started_at"),
+        column("CLASS", 1, "class"),
+        column("STATUS", 1, "http_status"),
+        column("MS", 3, "latency_ms"),
+        column("REASON", 2, "failed_reason"),
+    ],
+    fields: &[],
     by: &[("started_at", |row| instant(row, "started_at"))],
     ..DELIVERIES
 };
 
 const RESTORED: Cells = Cells {
-    text: "restored = @restored_at; from = restored_from; times restored = epoch; deliveries in doubt = in_doubt; \
-     new events held until = @until; if they happened before = @lost_at",
+    cells: &[
+        time("restored", "restored_at"),
+        cell("from", "restored_from"),
+        cell("times restored", "epoch"),
+        cell("deliveries in doubt", "in_doubt"),
+        time("new events held until", "until"),
+        time("if they happened before", "lost_at"),
+    ],
     by: &[],
 };
 
@@ -184,9 +291,17 @@ fn due_or_done(delivery: &Value) -> String {
     if due.is_empty() { minute(delivery, "finished_at") } else { due }
 }
 
-const GROUPS: Cells = Cells {
-    text: "COUNT 0 count; TO 0 subscription; CLASS 1 class; STATUS 1 code; REASON 1 reason; \
-     FIRST (UTC) 3 oldest_at; LAST (UTC) 2 newest_at; EXAMPLE 2 sample",
+const GROUPS: Columns = Columns {
+    columns: &[
+        column("COUNT", 0, "count"),
+        column("TO", 0, "subscription"),
+        column("CLASS", 1, "class"),
+        column("STATUS", 1, "code"),
+        column("REASON", 1, "reason"),
+        column("FIRST (UTC)", 3, "oldest_at"),
+        column("LAST (UTC)", 2, "newest_at"),
+        column("EXAMPLE", 2, "sample"),
+    ],
     by: &[],
 };
 

@@ -10,181 +10,259 @@ use crate::cli::prelude::*;
 use crate::cli::process;
 use crate::cli::timeline::{self, EVENTS, WEBHOOKS};
 
-const EVENT_TABLE: &str = "
-event  Published events: their deliveries and the answers
-  | Did invoice 4711 go out, when, and what did they answer?
-  |   oncebox event list --aggregate-id 4711
-  |   oncebox event show ID
-  list = listEvents  Events, newest first
-    status --status --state
-    idempotency_key --idempotency-key --key
-    parent_id <ID>
-    process_id <ID>
-    trace_id --trace
-    operational  Also list operational events, those of Oncebox itself
-  show = getEvent  One event with its deliveries, their attempts, and how to send it again
-    --payload  Print the payload alone
-  process  The events of a process and their descendants, as a tree
-    <id>  The process of its events
-  fix = fixEvent  Repair a quarantined event: it is checked again, and sent when it has no error any more
-    payload_base64 --payload <PAYLOAD>  Another body: JSON, @file, or - for stdin
-    event_type <TYPE>  Another type
-    target <NAME>  Another subscription it is for, by name
-    --no-target not:target  For every subscription that matches
-    idempotency_key --key  Another idempotency key
-    content_type <TYPE>  Another content type
-    parent_key <KEY>
-    --set <FIELD=JSON...>  Another field, its value as JSON: --set custom_data=null
-    !*
-    | Without a change it is only checked again, for example once its subscription exists.
-    |
-    |   oncebox event list --status quarantined
-    |   oncebox event fix ID --payload @invoice.json
-    |   oncebox event fix ID --no-target
-  replay = replayEvents  Send events again: one, or all that fit
-    [id] not:all  The event's id
-    --all  All that fit the other flags
-    --as-new needs:id  As a new event, with a webhook-id of its own
-    --payload <PAYLOAD> needs:id  With another body, as a new event: JSON, @file, or - for stdin
-    --content-type <TYPE> needs:payload  The content type of that body
-    filter.code <STATUS>
-    filter.event_type <TYPE>  Only those of this event type
-    filter.aggregate_type <TYPE>
-    filter.aggregate_id <ID>
-    !filter.ids
-    !filter.provider
-    filter.*
-    | Deliveries keep their webhook-id, so a consumer with a guard takes each once.
-    |
-    |   oncebox event replay ID
-    |   oncebox event replay ID --subscription warehouse
-    |   oncebox event replay ID --payload @invoice.json   (corrected, as a new event)
-    |   oncebox event replay --subscription warehouse --since 2h --rate 50
-  expunge = expungeEvents  Remove for good what finished events have: payload, what was sent, answers
-    --all  All that are finished
-    reason <TEXT>  Why; it is kept with the job and in the audit
-    filter.event_type <TYPE>  Only those of this event type
-    filter.aggregate_type <TYPE>
-    filter.aggregate_id <ID>
-    !filter.provider
-    !filter.ids
-    !filter.subscription
-    !filter.class
-    !filter.code
-    filter.*
-    | Ids, keys, states, times and SHA-256 stay. The archive is meant as well; backups that were made before are not.
-    |
-    |   oncebox event expunge --event-type customer.changed --until 2026-01-31T00:00:00Z --reason 'Not needed' --dry-run
-  cancel = cancelEvent  Stop an event: its open deliveries are not tried again
-    ? Cancel the event {id}
-  discard = discardEvent  Give up a quarantined event: it ends as cancelled, and its row stays
-    reason <TEXT>
-    ? Discard the event {id}
-";
+const EVENT_VERBS: &[CommandRow] = &[
+    command("list", "Events, newest first")
+        .calls("listEvents")
+        .flags(&[&[
+            field("status").long("status").also(&["state"]),
+            field("idempotency_key").long("idempotency-key").also(&["key"]),
+            field("parent_id").value("ID"),
+            field("process_id").value("ID"),
+            field("trace_id").long("trace"),
+            field("operational").help("Also list operational events, those of Oncebox itself"),
+        ]]),
+    command("show", "One event with its deliveries, their attempts, and how to send it again")
+        .calls("getEvent")
+        .flags(&[&[
+            own("payload").help("Print the payload alone"),
+        ]])
+        .online(timeline::show),
+    command("process", "The events of a process and their descendants, as a tree")
+        .flags(&[&[
+            argument("id").help("The process of its events"),
+        ]])
+        .online(|call, remote| process::show(remote, &call.text("id"))),
+    command("fix", "Repair a quarantined event: it is checked again, and sent when it has no error any more")
+        .calls("fixEvent")
+        .flags(&[&[
+            field("payload_base64")
+                .long("payload")
+                .value("PAYLOAD")
+                .help("Another body: JSON, @file, or - for stdin"),
+            field("event_type").value("TYPE").help("Another type"),
+            field("target").value("NAME").help("Another subscription it is for, by name"),
+            own("no-target").not(&["target"]).help("For every subscription that matches"),
+            field("idempotency_key").long("key").help("Another idempotency key"),
+            field("content_type").value("TYPE").help("Another content type"),
+            field("parent_key").value("KEY"),
+            own("set")
+                .value("FIELD=JSON...")
+                .help("Another field, its value as JSON: --set custom_data=null"),
+            ONLY_THESE,
+        ]])
+        .online(fix)
+        .ends(&[
+            "Without a change it is only checked again, for example once its subscription exists.",
+            "",
+            "  oncebox event list --status quarantined",
+            "  oncebox event fix ID --payload @invoice.json",
+            "  oncebox event fix ID --no-target",
+        ]),
+    command("replay", "Send events again: one, or all that fit")
+        .calls("replayEvents")
+        .flags(&[&[
+            optional("id").not(&["all"]).help("The event's id"),
+            own("all").help("All that fit the other flags"),
+            own("as-new").needs(&["id"]).help("As a new event, with a webhook-id of its own"),
+            own("payload")
+                .value("PAYLOAD")
+                .needs(&["id"])
+                .help("With another body, as a new event: JSON, @file, or - for stdin"),
+            own("content-type")
+                .value("TYPE")
+                .needs(&["payload"])
+                .help("The content type of that body"),
+            field("filter.code").value("STATUS"),
+            field("filter.event_type").value("TYPE").help("Only those of this event type"),
+            field("filter.aggregate_type").value("TYPE"),
+            field("filter.aggregate_id").value("ID"),
+            without("filter.ids"),
+            without("filter.provider"),
+            members("filter"),
+        ]])
+        .online(replay)
+        .more(Pace::augment_args)
+        .ends(&[
+            "Deliveries keep their webhook-id, so a consumer with a guard takes each once.",
+            "",
+            "  oncebox event replay ID",
+            "  oncebox event replay ID --subscription warehouse",
+            "  oncebox event replay ID --payload @invoice.json   (corrected, as a new event)",
+            "  oncebox event replay --subscription warehouse --since 2h --rate 50",
+        ]),
+    command("expunge", "Remove for good what finished events have: payload, what was sent, answers")
+        .calls("expungeEvents")
+        .flags(&[&[
+            own("all").help("All that are finished"),
+            field("reason").value("TEXT").help("Why; it is kept with the job and in the audit"),
+            field("filter.event_type").value("TYPE").help("Only those of this event type"),
+            field("filter.aggregate_type").value("TYPE"),
+            field("filter.aggregate_id").value("ID"),
+            without("filter.provider"),
+            without("filter.ids"),
+            without("filter.subscription"),
+            without("filter.class"),
+            without("filter.code"),
+            members("filter"),
+        ]])
+        .online(|call, remote| job::start(call, remote, job::expunged("events")))
+        .more(Pace::augment_args)
+        .ends(&[
+            "Ids, keys, states, times and SHA-256 stay. The archive is meant as well; backups that were made before are not.",
+            "",
+            "  oncebox event expunge --event-type customer.changed --until 2026-01-31T00:00:00Z --reason 'Not needed' --dry-run",
+        ]),
+    command("cancel", "Stop an event: its open deliveries are not tried again")
+        .calls("cancelEvent")
+        .asks("Cancel the event {id}")
+        .online(change),
+    command("discard", "Give up a quarantined event: it ends as cancelled, and its row stays")
+        .calls("discardEvent")
+        .flags(&[&[
+            field("reason").value("TEXT"),
+        ]])
+        .asks("Discard the event {id}")
+        .online(change),
+];
 
 pub(super) const EVENT: Commands = Commands::new(
     &EVENTS,
-    EVENT_TABLE,
-    &[
-        online("show", timeline::show),
-        online("process", |call, remote| process::show(remote, &call.text("id"))),
-        online("fix", fix),
-        online("replay", replay).more(Pace::augment_args),
-        online("expunge", |call, remote| job::start(call, remote, job::expunged("events")))
-            .more(Pace::augment_args),
-        online("cancel|discard", change),
-    ],
+    command("event", "Published events: their deliveries and the answers").ends(&[
+        "Did invoice 4711 go out, when, and what did they answer?",
+        "  oncebox event list --aggregate-id 4711",
+        "  oncebox event show ID",
+    ]),
+    EVENT_VERBS,
 );
 
-const WEBHOOK_TABLE: &str = "
-webhook  Webhooks that providers posted
-  list = listWebhookEvents  Webhook events, newest first
-    status --status --state
-    trace_id --trace
-  show = getWebhookEvent  One webhook event with its deliveries and their attempts
-    --payload  Print the payload alone
-  replay = replayWebhookEvents  Send webhook events again: one, or all that fit
-    [id] not:all  The webhook event's id
-    --all  All that fit the other flags
-    filter.provider
-    filter.code <STATUS>
-    filter.event_type <TYPE>  Only those of this event type
-    !filter.ids
-    !filter.aggregate_type
-    !filter.aggregate_id
-    filter.*
-    | One that was skipped goes to the subscriptions that match it now.
-    |
-    |   oncebox webhook replay ID
-    |   oncebox webhook replay --provider stripe --since 2h --rate 50
-  expunge = expungeWebhookEvents  Remove for good what finished webhook events have: payload, what was sent, answers
-    --all  All that are finished
-    reason <TEXT>  Why; it is kept with the job and in the audit
-    filter.event_type <TYPE>  Only those of this event type
-    filter.provider
-    !filter.aggregate_type
-    !filter.aggregate_id
-    !filter.ids
-    !filter.subscription
-    !filter.class
-    !filter.code
-    filter.*
-    | Ids, keys, states, times and SHA-256 stay. The archive is meant as well; backups that were made before are not.
-    |
-    |   oncebox webhook expunge --provider stripe --until 2026-01-31T00:00:00Z --reason 'Not needed' --dry-run
-";
+const WEBHOOK_VERBS: &[CommandRow] = &[
+    command("list", "Webhook events, newest first")
+        .calls("listWebhookEvents")
+        .flags(&[&[
+            field("status").long("status").also(&["state"]),
+            field("trace_id").long("trace"),
+        ]]),
+    command("show", "One webhook event with its deliveries and their attempts")
+        .calls("getWebhookEvent")
+        .flags(&[&[
+            own("payload").help("Print the payload alone"),
+        ]])
+        .online(timeline::show),
+    command("replay", "Send webhook events again: one, or all that fit")
+        .calls("replayWebhookEvents")
+        .flags(&[&[
+            optional("id").not(&["all"]).help("The webhook event's id"),
+            own("all").help("All that fit the other flags"),
+            field("filter.provider"),
+            field("filter.code").value("STATUS"),
+            field("filter.event_type").value("TYPE").help("Only those of this event type"),
+            without("filter.ids"),
+            without("filter.aggregate_type"),
+            without("filter.aggregate_id"),
+            members("filter"),
+        ]])
+        .online(replay_webhooks)
+        .more(Pace::augment_args)
+        .ends(&[
+            "One that was skipped goes to the subscriptions that match it now.",
+            "",
+            "  oncebox webhook replay ID",
+            "  oncebox webhook replay --provider stripe --since 2h --rate 50",
+        ]),
+    command("expunge", "Remove for good what finished webhook events have: payload, what was sent, answers")
+        .calls("expungeWebhookEvents")
+        .flags(&[&[
+            own("all").help("All that are finished"),
+            field("reason").value("TEXT").help("Why; it is kept with the job and in the audit"),
+            field("filter.event_type").value("TYPE").help("Only those of this event type"),
+            field("filter.provider"),
+            without("filter.aggregate_type"),
+            without("filter.aggregate_id"),
+            without("filter.ids"),
+            without("filter.subscription"),
+            without("filter.class"),
+            without("filter.code"),
+            members("filter"),
+        ]])
+        .online(|call, remote| job::start(call, remote, job::expunged("webhook events")))
+        .more(Pace::augment_args)
+        .ends(&[
+            "Ids, keys, states, times and SHA-256 stay. The archive is meant as well; backups that were made before are not.",
+            "",
+            "  oncebox webhook expunge --provider stripe --until 2026-01-31T00:00:00Z --reason 'Not needed' --dry-run",
+        ]),
+];
 
-pub(super) const WEBHOOK: Commands = Commands::new(
-    &WEBHOOKS,
-    WEBHOOK_TABLE,
-    &[
-        online("show", timeline::show),
-        online("replay", replay_webhooks).more(Pace::augment_args),
-        online("expunge", |call, remote| job::start(call, remote, job::expunged("webhook events")))
-            .more(Pace::augment_args),
-    ],
-)
-.inner(&[&REFUSED]);
-
-const REFUSED_TABLE: &str = "
-refused = listRefusedWebhooks  Webhooks that were refused, and why; the latest first
-  columns: LATEST (UTC) 0 last_at; PROVIDER 0 provider; ANSWER 1 status; COUNT 1 count; ADDRESS 1 address; WHY 0 reason
-  |
-  |   oncebox webhook refused --since 1d
-";
+pub(super) const WEBHOOK: Commands =
+    Commands::new(&WEBHOOKS, command("webhook", "Webhooks that providers posted"), WEBHOOK_VERBS)
+        .inner(&[&REFUSED]);
 
 const REFUSED: Commands = Commands::new(
-    &Noun::new("/v1/refused-webhooks", "Refused webhook", "refused webhooks", REFUSED_TABLE),
-    REFUSED_TABLE,
+    &Noun::new("/v1/refused-webhooks", "Refused webhook", "refused webhooks").columns(&[
+        column("LATEST (UTC)", 0, "last_at"),
+        column("PROVIDER", 0, "provider"),
+        column("ANSWER", 1, "status"),
+        column("COUNT", 1, "count"),
+        column("ADDRESS", 1, "address"),
+        column("WHY", 0, "reason"),
+    ]),
+    command("refused", "Webhooks that were refused, and why; the latest first")
+        .calls("listRefusedWebhooks")
+        .ends(&["", "  oncebox webhook refused --since 1d"]),
     &[],
 );
 
-const TYPE_TABLE: &str = "
-event-type  Event types: what events look like, and schemas to check them with
-  columns: NAME 0 name; DESCRIPTION 1 description; ON INVALID 1 on_invalid; CHANGED (UTC) 2 updated_at
-  fields: description; on invalid; search paths; schema; example; registered = @created_at; changed = @updated_at
-  list = listEventTypes  Event types, oldest first
-  show = getEventType  One event type with its schema
-  set = setEventType  Register an event type, or replace it: its events are checked from then on
-    schema <JSON|@FILE|->
-    description <TEXT>
-    example <JSON|@FILE>
-    on_invalid <WHAT>
-    search_paths --search-path <PATH>
-    |   oncebox event-type infer invoice.created > invoice.json
-    |   oncebox event-type set invoice.created --schema @invoice.json --on-invalid quarantine
-  delete = deleteEventType  Delete an event type: its events are no longer checked
-    ? Delete the event type {name}
-    > deleted: {name}
-  infer = proposeEventType  Propose a schema from stored events, without those that have sealed fields
-    --save  Register it
-";
+const TYPE_VERBS: &[CommandRow] = &[
+    command("list", "Event types, oldest first").calls("listEventTypes"),
+    command("show", "One event type with its schema").calls("getEventType"),
+    command("set", "Register an event type, or replace it: its events are checked from then on")
+        .calls("setEventType")
+        .flags(&[&[
+            field("schema").value("JSON|@FILE|-"),
+            field("description").value("TEXT"),
+            field("example").value("JSON|@FILE"),
+            field("on_invalid").value("WHAT"),
+            field("search_paths").long("search-path").value("PATH"),
+        ]])
+        .ends(&[
+            "  oncebox event-type infer invoice.created > invoice.json",
+            "  oncebox event-type set invoice.created --schema @invoice.json --on-invalid quarantine",
+        ]),
+    command("delete", "Delete an event type: its events are no longer checked")
+        .calls("deleteEventType")
+        .asks("Delete the event type {name}")
+        .says("deleted: {name}"),
+    command("infer", "Propose a schema from stored events, without those that have sealed fields")
+        .calls("proposeEventType")
+        .flags(&[&[
+            own("save").help("Register it"),
+        ]])
+        .online(infer),
+];
 
-pub(super) const EVENT_TYPE: Commands =
-    Commands::new(&EVENT_TYPES, TYPE_TABLE, &[online("infer", infer)]);
+pub(super) const EVENT_TYPE: Commands = Commands::new(
+    &EVENT_TYPES,
+    command("event-type", "Event types: what events look like, and schemas to check them with"),
+    TYPE_VERBS,
+);
 
-const EVENT_TYPES: Noun =
-    Noun::new("/v1/event-types", "Event type", "event types", TYPE_TABLE).time("created_at");
+const EVENT_TYPES: Noun = Noun::new("/v1/event-types", "Event type", "event types")
+    .columns(&[
+        column("NAME", 0, "name"),
+        column("DESCRIPTION", 1, "description"),
+        column("ON INVALID", 1, "on_invalid"),
+        column("CHANGED (UTC)", 2, "updated_at"),
+    ])
+    .fields(&[
+        cell("description", "description"),
+        cell("on invalid", "on_invalid"),
+        cell("search paths", "search_paths"),
+        cell("schema", "schema"),
+        cell("example", "example"),
+        time("registered", "created_at"),
+        time("changed", "updated_at"),
+    ])
+    .time("created_at");
 
 fn change(call: &Call<'_>, remote: &Remote) -> Done {
     call.confirm()?;

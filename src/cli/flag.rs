@@ -1,12 +1,8 @@
 //! The flags of an operation of the API: one for each parameter and each simple field of its body, with the type, the
 //! bounds and the description that the API gives it.
 //!
-//! A noun's table ([`super::verb`]) has lines only for what differs, written as on a help page:
-//! `field --flag --alias <VALUE>  help`. The first word may also be `<field>` or `[field]` (an argument, not a flag),
-//! `!field` (no flag; `!*`: none for all fields without a line), `field.*` (the fields of an object), `--flag` (no field:
-//! the command reads it itself) or `Heading:` (of the flags after it). More words: `needs:OTHER`, `not:OTHER`,
-//! `of:WORD,WORD` and `required`. Lines about fields that the operation does not have are ignored, so that creating and
-//! changing can share lines.
+//! A row of a noun's table ([`super::verb`]) has a [`Flag`] only for what differs. Flags about fields that the operation does
+//! not have are ignored, so that creating and changing can share them.
 
 use clap::builder::{BoolValueParser, PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
@@ -208,80 +204,180 @@ impl FlagKind {
     }
 }
 
-/// A line of a noun's table.
-#[derive(Default)]
-struct FlagLine<'a> {
-    first: &'a str,
-    flags: Vec<&'a str>,
-    placeholder: &'a str,
-    needs: Vec<&'a str>,
-    not: Vec<&'a str>,
-    of: Vec<&'a str>,
-    required: bool,
-    help: &'a str,
+/// What a noun's table says of a flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Flag {
+    /// The field, or the flag without a field, that it is about.
+    name: &'static str,
+    form: Form,
+    long: &'static str,
+    also: &'static [&'static str],
+    value: &'static str,
+    needs: &'static [&'static str],
+    not: &'static [&'static str],
+    words: &'static [&'static str],
+    is_required: bool,
+    help: &'static str,
 }
 
-impl<'a> FlagLine<'a> {
-    fn read(line: &'a str) -> Self {
-        let (head, help) = line.split_once("  ").unwrap_or((line, ""));
-        let mut words = head.split(' ');
-        let mut read = Self { help, first: words.next().unwrap_or_default(), ..Self::default() };
-        read.flags.extend(read.first.strip_prefix("--"));
-        for word in words {
-            match word.split_once(':') {
-                Some(("needs", other)) => read.needs.push(other),
-                Some(("not", others)) => read.not.extend(others.split(',')),
-                Some(("of", words)) => read.of.extend(words.split(',')),
-                _ if word == "required" => read.required = true,
-                _ => match word.strip_prefix("--") {
-                    Some(flag) => read.flags.push(flag),
-                    None => read.placeholder = word.trim_matches(['<', '>']),
-                },
-            }
-        }
-        read
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// A flag for a field.
+    Field,
+    /// A flag that the command reads itself.
+    Own,
+    /// An argument, not a flag.
+    Argument,
+    OptionalArgument,
+    /// The field has no flag.
+    Without,
+    /// Fields that are not named have none.
+    WithoutOthers,
+    /// Flags for the fields of an object that are not named.
+    Members,
+    /// The title of the flags after it.
+    Heading,
+}
+
+/// A field without anything that differs.
+const PLAIN: Flag = Flag {
+    name: "",
+    form: Form::Field,
+    long: "",
+    also: &[],
+    value: "",
+    needs: &[],
+    not: &[],
+    words: &[],
+    is_required: false,
+    help: "",
+};
+
+/// Fields that are not named get no flag.
+pub(super) const ONLY_THESE: Flag = Flag { form: Form::WithoutOthers, ..PLAIN };
+
+/// A flag for this field of the operation.
+pub(super) const fn field(name: &'static str) -> Flag {
+    Flag { name, ..PLAIN }
+}
+
+/// A flag that the command reads itself.
+pub(super) const fn own(name: &'static str) -> Flag {
+    Flag { name, form: Form::Own, long: name, ..PLAIN }
+}
+
+/// An argument.
+pub(super) const fn argument(name: &'static str) -> Flag {
+    Flag { name, form: Form::Argument, ..PLAIN }
+}
+
+/// An argument that may be left out.
+pub(super) const fn optional(name: &'static str) -> Flag {
+    Flag { name, form: Form::OptionalArgument, ..PLAIN }
+}
+
+/// No flag for this field.
+pub(super) const fn without(name: &'static str) -> Flag {
+    Flag { name, form: Form::Without, ..PLAIN }
+}
+
+/// Flags for the fields of this object that are not named.
+pub(super) const fn members(name: &'static str) -> Flag {
+    Flag { name, form: Form::Members, ..PLAIN }
+}
+
+/// A title for the flags after it.
+pub(super) const fn heading(name: &'static str) -> Flag {
+    Flag { name, form: Form::Heading, ..PLAIN }
+}
+
+impl Flag {
+    /// Sets its name on the command line, if that is not the field's.
+    pub(super) const fn long(self, long: &'static str) -> Self {
+        Self { long, ..self }
     }
 
-    /// The field, or the flag without a field, that it is about.
-    fn name(&self) -> &'a str {
-        self.first.trim_start_matches("--").trim_matches(['<', '>', '[', ']', '!'])
+    /// Adds other names.
+    pub(super) const fn also(self, also: &'static [&'static str]) -> Self {
+        Self { also, ..self }
     }
 
-    /// The argument or the flag of this line.
-    fn arg(&self, field: Option<&Field>) -> Arg {
-        let name = self.name();
+    /// Sets the placeholder of its value, which also says in which form people write it; with `...` it may be repeated.
+    pub(super) const fn value(self, value: &'static str) -> Self {
+        Self { value, ..self }
+    }
+
+    /// It is only taken together with these.
+    pub(super) const fn needs(self, needs: &'static [&'static str]) -> Self {
+        Self { needs, ..self }
+    }
+
+    /// It is not taken together with these.
+    pub(super) const fn not(self, not: &'static [&'static str]) -> Self {
+        Self { not, ..self }
+    }
+
+    /// Sets the words that it may be.
+    pub(super) const fn words(self, words: &'static [&'static str]) -> Self {
+        Self { words, ..self }
+    }
+
+    /// It must be given.
+    pub(super) const fn required(self) -> Self {
+        Self { is_required: true, ..self }
+    }
+
+    /// Sets its help text, if that is not the API's description.
+    pub(super) const fn help(self, help: &'static str) -> Self {
+        Self { help, ..self }
+    }
+
+    const fn is_argument(&self) -> bool {
+        matches!(self.form, Form::Argument | Form::OptionalArgument)
+    }
+
+    /// Whether this is the object that the field is in.
+    fn has_member(&self, field: &Field) -> bool {
+        field.name.strip_prefix(self.name).is_some_and(|rest| rest.starts_with('.'))
+    }
+
+    /// Whether it can stand without a field of the operation.
+    const fn stands_alone(&self) -> bool {
+        matches!(self.form, Form::Own | Form::OptionalArgument)
+    }
+
+    /// The argument or the flag, of this name.
+    fn arg(&self, name: &str, field: Option<&Field>) -> Arg {
         let last = name.rsplit('.').next().unwrap_or(name);
-        let long =
-            self.flags.first().map_or_else(|| last.replace('_', "-"), |flag| (*flag).to_owned());
-        let is_argument = self.first.starts_with(['<', '['])
-            || field.is_some_and(|field| field.part == Part::Path);
-        let is_required = self.required || field.is_some_and(|field| field.required);
+        let long = if self.long.is_empty() { last.replace('_', "-") } else { self.long.to_owned() };
+        let is_argument = self.is_argument() || field.is_some_and(|field| field.part == Part::Path);
+        let is_required = self.is_required || field.is_some_and(|field| field.required);
         let mut arg = Arg::new(name.to_owned());
         if is_argument {
-            arg = arg.required(!self.first.starts_with('['));
+            arg = arg.required(self.form != Form::OptionalArgument);
         } else {
-            let aliases = self.flags.iter().skip(1).map(|flag| (*flag).to_owned());
-            arg = arg.long(long.clone()).required(is_required).visible_aliases(aliases);
+            let arg_of = arg.long(long.clone()).required(is_required);
+            arg = arg_of.visible_aliases(self.also.iter().copied());
         }
-        arg = arg.conflicts_with_all(self.not.iter().map(|other| (*other).to_owned()));
-        arg = self.needs.iter().fold(arg, |arg, other| arg.requires((*other).to_owned()));
-        let given = FlagKind::Words(self.of.iter().map(|word| (*word).to_owned()).collect());
-        let kind = if self.of.is_empty() {
+        arg = arg.conflicts_with_all(self.not.iter().copied());
+        arg = self.needs.iter().fold(arg, |arg, other| arg.requires(*other));
+        let given = FlagKind::Words(self.words.iter().map(|word| (*word).to_owned()).collect());
+        let kind = if self.words.is_empty() {
             field.map_or(&FlagKind::Text, |field| &field.kind)
         } else {
             &given
         };
         let is_many =
-            matches!(kind, FlagKind::Many(_) | FlagKind::Map) || self.placeholder.ends_with("...");
-        arg = arg.help(self.help(field, last, is_many && !is_argument));
-        let placeholder = self.placeholder.trim_end_matches("...");
+            matches!(kind, FlagKind::Many(_) | FlagKind::Map) || self.value.ends_with("...");
+        arg = arg.help(self.help_text(field, last, is_many && !is_argument));
+        let placeholder = self.value.trim_end_matches("...");
         let is_switch = matches!(kind, FlagKind::Switch) || (field.is_none() && !is_argument);
         if is_switch && placeholder.is_empty() {
             return arg.action(ArgAction::SetTrue);
         }
         let shown = if placeholder.is_empty() { kind.placeholder() } else { placeholder };
         // The service checks the words of filters: it may know more of them than this program.
-        let is_open = self.of.is_empty() && field.is_some_and(Field::is_filter);
+        let is_open = self.words.is_empty() && field.is_some_and(Field::is_filter);
         let kind =
             if is_open && matches!(kind, FlagKind::Words(_)) { &FlagKind::Text } else { kind };
         arg = arg.value_parser(kind.parser(shown, name)).ignore_case(true);
@@ -299,7 +395,7 @@ impl<'a> FlagLine<'a> {
         arg.value_name(shown).action(if is_many { ArgAction::Append } else { ArgAction::Set })
     }
 
-    fn help(&self, field: Option<&Field>, last: &str, is_repeated: bool) -> String {
+    fn help_text(&self, field: Option<&Field>, last: &str, is_repeated: bool) -> String {
         match field {
             _ if last == "since" => SINCE.to_owned(),
             _ if last == "until" => UNTIL.to_owned(),
@@ -316,31 +412,27 @@ impl<'a> FlagLine<'a> {
     }
 }
 
-/// The arguments and flags of an operation: of the path, then as the lines of the table say, then of all other fields.
-pub(super) fn args(fields: &[Field], table: &[&'static str], is_list: bool) -> Vec<Arg> {
-    let lines: Vec<FlagLine<'static>> = table.iter().map(|line| FlagLine::read(line)).collect();
-    let is_free = |field: &&Field| lines.iter().all(|line| line.name() != field.name);
-    let mut heading = None;
+/// The arguments and flags of an operation: of the path, then as the table says, then of all other fields.
+pub(super) fn args(fields: &[Field], table: &[Flag], is_list: bool) -> Vec<Arg> {
+    let is_free = |field: &&Field| table.iter().all(|flag| flag.name != field.name);
+    let plain = |field: &Field| PLAIN.arg(&field.name, Some(field));
+    let mut title = None;
     let mut args = Vec::new();
-    for field in fields.iter().filter(|field| field.part == Part::Path).filter(is_free) {
-        args.push(FlagLine::read(&field.name).arg(Some(field)));
-    }
-    for line in &lines {
-        if let Some(title) = line.first.strip_suffix(':') {
-            heading = Some(title);
-        } else if let Some(object) = line.first.strip_suffix(".*") {
-            let inner = fields.iter().filter(|field| {
-                field.name.strip_prefix(object).is_some_and(|rest| rest.starts_with('.'))
-            });
-            args.extend(
-                inner.filter(is_free).map(|field| {
-                    FlagLine::read(&field.name).arg(Some(field)).help_heading(heading)
-                }),
-            );
-        } else if !line.first.starts_with('!') {
-            let field = fields.iter().find(|field| field.name == line.name());
-            if field.is_some() || line.first.starts_with(['-', '[']) || fields.is_empty() {
-                args.push(line.arg(field).help_heading(heading));
+    let of_path = fields.iter().filter(|field| field.part == Part::Path);
+    args.extend(of_path.filter(is_free).map(plain));
+    for flag in table {
+        match flag.form {
+            Form::Heading => title = Some(flag.name),
+            Form::Members => {
+                let inner = fields.iter().filter(|field| flag.has_member(field)).filter(is_free);
+                args.extend(inner.map(|field| plain(field).help_heading(title)));
+            }
+            Form::Without | Form::WithoutOthers => {}
+            Form::Field | Form::Own | Form::Argument | Form::OptionalArgument => {
+                let field = fields.iter().find(|field| field.name == flag.name);
+                if field.is_some() || flag.stands_alone() || fields.is_empty() {
+                    args.push(flag.arg(flag.name, field).help_heading(title));
+                }
             }
         }
     }
@@ -352,20 +444,15 @@ pub(super) fn args(fields: &[Field], table: &[&'static str], is_list: bool) -> V
             && field.part != Part::Path
             && !matches!(field.kind, FlagKind::Other | FlagKind::Map)
     };
-    let is_open = lines.iter().all(|line| line.first != "!*");
+    let is_open = table.iter().all(|flag| flag.form != Form::WithoutOthers);
     let rest = fields.iter().filter(|_| is_open).filter(is_simple).filter(is_free);
-    args.extend(rest.map(|field| FlagLine::read(&field.name).arg(Some(field))));
+    args.extend(rest.map(plain));
     args
 }
 
 /// The placeholder that a table gives to a field.
-pub(super) fn placeholder(table: &[&'static str], field: &str) -> &'static str {
-    let lines = table.iter().map(|line| FlagLine::read(line));
-    lines
-        .filter(|line| line.name() == field)
-        .map(|line| line.placeholder)
-        .next()
-        .unwrap_or_default()
+pub(super) fn placeholder(table: &[Flag], field: &str) -> &'static str {
+    table.iter().find(|flag| flag.name == field).map_or("", |flag| flag.value)
 }
 
 /// The given values of an argument or a flag.
@@ -406,16 +493,13 @@ impl Field {
     }
 }
 
-/// Whether a line of a table says something of these fields, or of none.
+/// Whether a flag of a table says something of these fields, or of none.
 #[cfg(test)]
-pub(super) fn is_about(line: &'static str, fields: &[Field]) -> bool {
-    let line = FlagLine::read(line);
-    let object = line.name().strip_suffix('*');
-    let is_known = |field: &Field| {
-        field.name == line.name() || object.is_some_and(|object| field.name.starts_with(object))
+pub(super) fn is_about(flag: &Flag, fields: &[Field]) -> bool {
+    let is_known = |field: &Field| match flag.form {
+        Form::Members => flag.has_member(field),
+        _ => field.name == flag.name,
     };
-    line.first.starts_with(['-', '['])
-        || line.first.ends_with(':')
-        || fields.is_empty()
-        || fields.iter().any(is_known)
+    let is_free = matches!(flag.form, Form::Heading | Form::WithoutOthers);
+    is_free || flag.stands_alone() || fields.is_empty() || fields.iter().any(is_known)
 }

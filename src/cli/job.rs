@@ -21,22 +21,50 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How often that is written where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-const TABLE: &str = "
-job  What the service does to many at once: how far it is, and stopping it
-  columns: ID 0 id; KIND 1 kind; STATE 1 state; DONE 1 done_of; FILTER 3 filter; BY 2 requested_by; STARTED (UTC) 2 created_at
-  fields: kind; filter; reason; done = done_of; had changed meanwhile = skipped; others acted on = acted_on_meanwhile; deliveries; what became of them = became; deliveries a second = rate; by = requested_by; started = @created_at; ended = @finished_at; error
-  list = listJobs  Jobs, newest first
-  show = getJob  One job, and how far it is
-    --follow  Watch it to its end
-  pause = pauseJob  Keep a job from going on for now
-  resume = resumeJob  Let a paused job go on
-  cancel = cancelJob  Stop a job; what it has done stays done
-    ? Cancel the job {id}
-";
+const VERBS: &[CommandRow] = &[
+    command("list", "Jobs, newest first").calls("listJobs"),
+    command("show", "One job, and how far it is")
+        .calls("getJob")
+        .flags(&[&[own("follow").help("Watch it to its end")]])
+        .online(show),
+    command("pause", "Keep a job from going on for now").calls("pauseJob"),
+    command("resume", "Let a paused job go on").calls("resumeJob"),
+    command("cancel", "Stop a job; what it has done stays done")
+        .calls("cancelJob")
+        .asks("Cancel the job {id}"),
+];
 
-pub(super) const COMMANDS: Commands = Commands::new(&JOBS, TABLE, &[online("show", show)]);
+pub(super) const COMMANDS: Commands = Commands::new(
+    &JOBS,
+    command("job", "What the service does to many at once: how far it is, and stopping it"),
+    VERBS,
+);
 
-const JOBS: Noun = Noun::new("/v1/jobs", "Job", "jobs", TABLE)
+const JOBS: Noun = Noun::new("/v1/jobs", "Job", "jobs")
+    .columns(&[
+        column("ID", 0, "id"),
+        column("KIND", 1, "kind"),
+        column("STATE", 1, "state"),
+        column("DONE", 1, "done_of"),
+        column("FILTER", 3, "filter"),
+        column("BY", 2, "requested_by"),
+        column("STARTED (UTC)", 2, "created_at"),
+    ])
+    .fields(&[
+        cell("kind", "kind"),
+        cell("filter", "filter"),
+        cell("reason", "reason"),
+        cell("done", "done_of"),
+        cell("had changed meanwhile", "skipped"),
+        cell("others acted on", "acted_on_meanwhile"),
+        cell("deliveries", "deliveries"),
+        cell("what became of them", "became"),
+        cell("deliveries a second", "rate"),
+        cell("by", "requested_by"),
+        time("started", "created_at"),
+        time("ended", "finished_at"),
+        cell("error", "error"),
+    ])
     .time("created_at")
     .by(&[("done_of", done_of), ("became", became)]);
 
@@ -158,8 +186,13 @@ pub(super) fn replay_one(call: &Call<'_>, remote: &Remote, noun: &Noun) -> Resul
     remote.post(&format!("{}/replay", noun.at(&call.text("id"))), Some(&Value::Object(body)))
 }
 
-const SAMPLE: Cells = Cells {
-    text: "ID 0 id; TO 9 subscription; TYPE 1 event_type; OF 9 about",
+const SAMPLE: Columns = Columns {
+    columns: &[
+        column("ID", 0, "id"),
+        column("TO", 9, "subscription"),
+        column("TYPE", 1, "event_type"),
+        column("OF", 9, "about"),
+    ],
     by: &[("about", show::about)],
 };
 

@@ -12,39 +12,44 @@ use crate::base::clock::Clock;
 use crate::base::id::{Draw, SystemDraw};
 use crate::base::secret::MasterKey;
 use crate::cli::prelude::*;
-use crate::cli::verb::offline;
 use crate::config::Settings;
 use crate::keys::file;
 use crate::pipeline::upkeep::master_key_rotation::Rotated;
 use crate::store::{self, credentials, meta, subjects};
 use crate::sys::files::is_missing;
 
-const TABLE: &str = "
-keys  The master key, which encrypts every stored secret
-  columns: KEY 0 id; SECRETS 0 secrets; NAMED 0 named; OLD FILE 1 file
-  list  List the keys that the database names, with the number of secrets under each
-  rotate  Replace the current key with a new one, and encrypt every secret again
-  abandon  Give up what a lost key has sealed, and go on under a new key; events and their order stay
-    ? Give up every secret, token, alert URL and sealed personal field that no key opens any more
-  bind  Note beside the key which database belongs to it: a start without that database is refused
-    --none  Remove the note: the next start may begin with a new database
-  new  Write a new key to a file: for a systemd credential or the environment
-    <file>  The file, which must not exist
-";
+const VERBS: &[CommandRow] = &[
+    command("list", "List the keys that the database names, with the number of secrets under each")
+        .offline(list_keys),
+    command("rotate", "Replace the current key with a new one, and encrypt every secret again")
+        .offline(rotate),
+    command("abandon", "Give up what a lost key has sealed, and go on under a new key; events and their order stay")
+        .asks("Give up every secret, token, alert URL and sealed personal field that no key opens any more")
+        .offline(abandon),
+    command("bind", "Note beside the key which database belongs to it: a start without that database is refused")
+        .flags(&[&[
+            own("none").help("Remove the note: the next start may begin with a new database"),
+        ]])
+        .offline(|call| bind(&call.global.settings()?, call.is("none"))),
+    command("new", "Write a new key to a file: for a systemd credential or the environment")
+        .flags(&[&[
+            argument("file").help("The file, which must not exist"),
+        ]])
+        .offline(|call| new(call.text("file").as_ref())),
+];
 
 pub(super) const COMMANDS: Commands = Commands::new(
     &KEYS,
-    TABLE,
-    &[
-        offline("list", list_keys),
-        offline("rotate", rotate),
-        offline("abandon", abandon),
-        offline("bind", |call| bind(&call.global.settings()?, call.is("none"))),
-        offline("new", |call| new(call.text("file").as_ref())),
-    ],
+    command("keys", "The master key, which encrypts every stored secret"),
+    VERBS,
 );
 
-const KEYS: Noun = Noun::new("", "Key", "keys", TABLE);
+const KEYS: Noun = Noun::new("", "Key", "keys").columns(&[
+    column("KEY", 0, "id"),
+    column("SECRETS", 0, "secrets"),
+    column("NAMED", 0, "named"),
+    column("OLD FILE", 1, "file"),
+]);
 
 /// The path of the database; fails if it is missing.
 fn database(settings: &Settings) -> Result<PathBuf, Failure> {
@@ -176,7 +181,7 @@ fn list_keys(call: &Call<'_>) -> Done {
     if call.connect.json() {
         return out::json(&json!({ "items": rows, "next": null }));
     }
-    KEYS.columns().table(&rows)
+    KEYS.table().table(&rows)
 }
 
 fn new(path: &Path) -> Result<(), Failure> {

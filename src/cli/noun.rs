@@ -12,7 +12,7 @@ use crate::base::clock::Timestamp;
 use crate::cli::exit::Failure;
 use crate::cli::flag::{SINCE, UNTIL};
 use crate::cli::remote::{Remote, percent_encoded, with_query};
-use crate::cli::show::{Cells, Computed, list, text};
+use crate::cli::show::{Cell, Cells, Column, Columns, Computed, list, text};
 use crate::cli::{input, out};
 
 /// Rows of a page while following all pages: the API's maximum.
@@ -86,8 +86,8 @@ pub(super) struct Noun {
     pub(super) path: &'static str,
     pub(super) one: &'static str,
     pub(super) many: &'static str,
-    /// A text that has its `  columns: ` and its `  fields: ` ([`Cells`]): the table of its commands.
-    pub(super) table: &'static str,
+    pub(super) columns: &'static [Column],
+    pub(super) fields: &'static [Cell],
     /// The field that `--since` and `--until` are compared with; empty: the API compares.
     pub(super) time: &'static str,
     /// Values of columns and fields that are computed.
@@ -95,13 +95,18 @@ pub(super) struct Noun {
 }
 
 impl Noun {
-    pub(super) const fn new(
-        path: &'static str,
-        one: &'static str,
-        many: &'static str,
-        table: &'static str,
-    ) -> Self {
-        Self { path, one, many, table, time: "", by: &[] }
+    pub(super) const fn new(path: &'static str, one: &'static str, many: &'static str) -> Self {
+        Self { path, one, many, columns: &[], fields: &[], time: "", by: &[] }
+    }
+
+    /// Sets the columns of its lists.
+    pub(super) const fn columns(self, columns: &'static [Column]) -> Self {
+        Self { columns, ..self }
+    }
+
+    /// Sets the fields of one object.
+    pub(super) const fn fields(self, fields: &'static [Cell]) -> Self {
+        Self { fields, ..self }
     }
 
     pub(super) const fn time(self, time: &'static str) -> Self {
@@ -112,19 +117,14 @@ impl Noun {
         Self { by, ..self }
     }
 
-    /// The columns of its lists.
-    pub(super) fn columns(&self) -> Cells {
-        self.cells("  columns: ")
+    /// Its lists as tables.
+    pub(super) const fn table(&self) -> Columns {
+        Columns { columns: self.columns, by: self.by }
     }
 
-    /// The fields of one object.
-    pub(super) fn fields(&self) -> Cells {
-        self.cells("  fields: ")
-    }
-
-    fn cells(&self, start: &str) -> Cells {
-        let text = self.table.lines().find_map(|line| line.strip_prefix(start));
-        Cells { text: text.unwrap_or_default(), by: self.by }
+    /// One object, a field a line.
+    pub(super) const fn lines(&self) -> Cells {
+        Cells { cells: self.fields, by: self.by }
     }
 
     /// The path of one object.
@@ -171,7 +171,7 @@ impl Noun {
             rows.truncate(MAX_TABLE_ROWS);
             next = None;
         }
-        print_page(self.columns(), self.many, rows, next.as_deref(), remote.json())?;
+        print_page(self.table(), self.many, rows, next.as_deref(), remote.json())?;
         Ok(())
     }
 
@@ -185,7 +185,7 @@ impl Noun {
         let title = format!("{} {name}", self.one);
         let state = text(item, "state");
         out::line(format!("{title:<40}  {}", state.to_ascii_lowercase()).trim_end())?;
-        self.fields().fields(item)
+        self.lines().fields(item)
     }
 }
 
@@ -213,7 +213,7 @@ impl Listing {
     /// Prints rows that are all in memory.
     pub(super) fn print(
         &self,
-        columns: Cells,
+        columns: Columns,
         what: &str,
         local: LocalRows,
         json: bool,
@@ -237,7 +237,7 @@ impl Listing {
 }
 
 fn print_page(
-    columns: Cells,
+    columns: Columns,
     what: &str,
     rows: Vec<Value>,
     next: Option<&str>,

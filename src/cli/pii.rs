@@ -9,7 +9,7 @@ use crate::base::text::without_mark;
 use crate::cli::exit::Failure;
 use crate::cli::out::Format;
 use crate::cli::remote::GlobalArgs;
-use crate::cli::show::{Cells, text};
+use crate::cli::show::{Columns, column, text};
 use crate::cli::{input, out};
 use crate::model::sealed::{Form, SHOWN, splice};
 use crate::privacy::policy::{Edit, Finding, Pii, Shape, With};
@@ -38,8 +38,15 @@ enum Verb {
     },
 }
 
-const COLUMNS: Cells =
-    Cells { text: "RULE 0 rule; ACTION 0 action; WHERE 0 path; LOOKS LIKE 1 detector", by: &[] };
+const COLUMNS: Columns = Columns {
+    columns: &[
+        column("RULE", 0, "rule"),
+        column("ACTION", 0, "action"),
+        column("WHERE", 0, "path"),
+        column("LOOKS LIKE", 1, "detector"),
+    ],
+    by: &[],
+};
 
 /// The policy of a provider or a tenant.
 pub(super) fn policy_of(of: &Value) -> String {

@@ -13,44 +13,68 @@ use crate::cli::secrets::{Secret, SecretFrom};
 use crate::signatures::provider::SchemeSettings;
 use crate::signatures::{Scheme, kinds};
 
-const TABLE: &str = "
-provider  Providers that may post webhooks, and their signatures
-  columns: NAME 0 name; SCHEME 1 scheme_word; PATH 1 path; TOLERANCE 3 tolerance; CREATED (UTC) 2 created_at
-  fields: id; path; URL = url; scheme; personal data = policy_of; largest body; tolerance; replay window; ordering key; created = @created_at; changed = @updated_at
-  @terms
-    <name>  Its name: a-z, 0-9 and -; the last part of its path
-    scheme <SCHEME>  Signature scheme
-    pii <allow|FILE|JSON>  Handling of personal data: allow, or a policy (test it: oncebox pii test)
-    --scheme-settings <JSON>  Settings of the scheme, if it has any: a JSON object, or @file
-    public_url <URL>
-    body_bytes_max <BYTES>  The largest body it may send, in bytes [default: 1048576]
-    tolerance_secs --tolerance <SPAN>  Largest difference between the signed time and ours, like 5min [default: the scheme's, mostly 5min]
-    replay_window_secs --replay-window <SPAN>  How long identical signed bytes count as one event, for schemes that do not sign the id [default: 24h; 0s: each id is an event]
-    ordering_key <PATH|header:NAME|none>  Where the ordering key of its webhooks is, like '$.data.object.id' or header:X-Order-Id (docs/order.md)
-  list = listProviders  Providers, oldest first
-  create = createProvider  Add a provider and print the path that it posts to
-    @terms
-  show = getProvider  One provider
-  change = changeProvider  Change a provider; a new secret is added, the others stay valid
-    @terms
-  secrets = listProviderSecrets  List the valid secrets by id, newest first; the secrets themselves are not shown
-  withdraw = withdrawProviderSecret  Withdraw a secret: webhooks signed with it are refused from now on
-    secret_id <SECRET>  The secret's id, as listed by: oncebox provider secrets
-    ? Withdraw the secret {secret_id} of {name}
-    > withdrawn: {secret_id}
-  delete = deleteProvider  Delete a provider: its webhooks are refused; stored webhook events stay
-    ? Delete the provider {name}
-    > deleted: {name}; its webhook events stay
-";
+const TERMS: &[Flag] = &[
+    argument("name").help("Its name: a-z, 0-9 and -; the last part of its path"),
+    field("scheme").value("SCHEME").help("Signature scheme"),
+    field("pii")
+        .value("allow|FILE|JSON")
+        .help("Handling of personal data: allow, or a policy (test it: oncebox pii test)"),
+    own("scheme-settings")
+        .value("JSON")
+        .help("Settings of the scheme, if it has any: a JSON object, or @file"),
+    field("public_url").value("URL"),
+    field("body_bytes_max")
+        .value("BYTES")
+        .help("The largest body it may send, in bytes [default: 1048576]"),
+    field("tolerance_secs")
+        .long("tolerance")
+        .value("SPAN")
+        .help("Largest difference between the signed time and ours, like 5min [default: the scheme's, mostly 5min]"),
+    field("replay_window_secs")
+        .long("replay-window")
+        .value("SPAN")
+        .help("How long identical signed bytes count as one event, for schemes that do not sign the id [default: 24h; 0s: each id is an event]"),
+    field("ordering_key")
+        .value("PATH|header:NAME|none")
+        .help("Where the ordering key of its webhooks is, like '$.data.object.id' or header:X-Order-Id (docs/order.md)"),
+];
+
+const VERBS: &[CommandRow] = &[
+    command("list", "Providers, oldest first").calls("listProviders"),
+    command("create", "Add a provider and print the path that it posts to")
+        .calls("createProvider")
+        .flags(&[TERMS])
+        .online(create)
+        .more(of_terms),
+    command("show", "One provider").calls("getProvider"),
+    command("change", "Change a provider; a new secret is added, the others stay valid")
+        .calls("changeProvider")
+        .flags(&[TERMS])
+        .online(change)
+        .more(of_terms),
+    command(
+        "secrets",
+        "List the valid secrets by id, newest first; the secrets themselves are not shown",
+    )
+    .calls("listProviderSecrets")
+    .answered(|_, _, found| SECRETS.table(&noun::items(found))),
+    command("withdraw", "Withdraw a secret: webhooks signed with it are refused from now on")
+        .calls("withdrawProviderSecret")
+        .flags(&[&[field("secret_id")
+            .value("SECRET")
+            .help("The secret's id, as listed by: oncebox provider secrets")]])
+        .asks("Withdraw the secret {secret_id} of {name}")
+        .says("withdrawn: {secret_id}"),
+    command("delete", "Delete a provider: its webhooks are refused; stored webhook events stay")
+        .calls("deleteProvider")
+        .asks("Delete the provider {name}")
+        .says("deleted: {name}; its webhook events stay"),
+];
 
 pub(super) const COMMANDS: Commands = Commands::new(
     &PROVIDERS,
-    TABLE,
-    &[
-        online("create", create).more(of_terms),
-        online("change", change).more(of_terms),
-        answered("secrets", |_, _, found| SECRETS.table(&noun::items(found))),
-    ],
+    command("provider", "Providers that may post webhooks, and their signatures"),
+    VERBS,
 );
 
 fn of_terms(command: Command) -> Command {
@@ -74,11 +98,38 @@ fn key_place(text: &str) -> Result<Value, String> {
 const GENERIC_EXAMPLE: &str = r#"For a hex HMAC-SHA256 of the body in the header X-Signature, id and type in the body:
   --scheme-settings '{"check":{"hmac":{"signed":"{body}","header":"X-Signature"}},"event_id":{"pointer":"/id"},"event_type":{"pointer":"/type"}}'"#;
 
-const SECRETS: Cells =
-    Cells { text: "ID 0 id; VERSION 1 version; SINCE (UTC) 1 created_at", by: &[] };
+const SECRETS: Columns = Columns {
+    columns: &[
+        column("ID", 0, "id"),
+        column("VERSION", 1, "version"),
+        column("SINCE (UTC)", 1, "created_at"),
+    ],
+    by: &[],
+};
 
-const PROVIDERS: Noun =
-    Noun::new("/v1/providers", "Provider", "providers", TABLE).time("created_at").by(&[
+const PROVIDERS: Noun = Noun::new("/v1/providers", "Provider", "providers")
+    .columns(&[
+        column("NAME", 0, "name"),
+        column("SCHEME", 1, "scheme_word"),
+        column("PATH", 1, "path"),
+        column("TOLERANCE", 3, "tolerance"),
+        column("CREATED (UTC)", 2, "created_at"),
+    ])
+    .fields(&[
+        cell("id", "id"),
+        cell("path", "path"),
+        cell("URL", "url"),
+        cell("scheme", "scheme"),
+        cell("personal data", "policy_of"),
+        cell("largest body", "largest_body"),
+        cell("tolerance", "tolerance"),
+        cell("replay window", "replay_window"),
+        cell("ordering key", "ordering_key"),
+        time("created", "created_at"),
+        time("changed", "updated_at"),
+    ])
+    .time("created_at")
+    .by(&[
         ("scheme_word", scheme_word),
         ("tolerance", |p| format!("{} s", text(p, "tolerance_secs"))),
         ("scheme", scheme),

@@ -19,61 +19,85 @@ const SHORT_BYTES: usize = 16;
 /// Spaces between two columns.
 const GAP: u16 = 2;
 
-/// What is shown of an item: the columns of a table, `TITLE rank value; …`, or the fields of a page,
-/// `label = value; …`, where the label alone is a field of this name.
-///
-/// Rank 0 is always shown; on a narrow terminal the columns with the highest rank are left out first, and rank 9 wherever
-/// no row has a value. A value is a
-/// field of the item, or one that is computed. Times are shown to the minute in a column with `(UTC)`, and to the
-/// millisecond after `@`.
+/// The columns of a table.
+#[derive(Clone, Copy)]
+pub(super) struct Columns {
+    pub(super) columns: &'static [Column],
+    pub(super) by: Computed,
+}
+
+/// A column of a table.
+#[derive(Clone, Copy)]
+pub(super) struct Column {
+    title: &'static str,
+    rank: u8,
+    value: &'static str,
+}
+
+/// The fields of one item, one a line.
 #[derive(Clone, Copy)]
 pub(super) struct Cells {
-    pub(super) text: &'static str,
+    pub(super) cells: &'static [Cell],
     pub(super) by: Computed,
+}
+
+/// A field of one item.
+#[derive(Clone, Copy)]
+pub(super) struct Cell {
+    label: &'static str,
+    value: &'static str,
+    is_time: bool,
 }
 
 /// Values that are computed from an item, by name.
 pub(super) type Computed = &'static [(&'static str, fn(&Value) -> String)];
 
-/// A column of a table.
-struct Column {
-    title: &'static str,
-    rank: u8,
-    value: &'static str,
-    by: Computed,
+/// A column of `value`: a field of the item, or one that is computed.
+///
+/// Rank 0 is always shown; on a narrow terminal the columns with the highest rank are left out first, and rank 9 wherever
+/// no row has a value. A time is shown to the minute, if the title ends with `(UTC)`.
+pub(super) const fn column(title: &'static str, rank: u8, value: &'static str) -> Column {
+    Column { title, rank, value }
+}
+
+/// A labelled `value`: a field of the item, or one that is computed.
+pub(super) const fn cell(label: &'static str, value: &'static str) -> Cell {
+    Cell { label, value, is_time: false }
+}
+
+/// A labelled time, to the millisecond.
+pub(super) const fn time(label: &'static str, value: &'static str) -> Cell {
+    Cell { label, value, is_time: true }
 }
 
 impl Cells {
-    fn columns(self) -> Vec<Column> {
-        let read = |column: &'static str| {
-            let (head, value) = column.rsplit_once(' ')?;
-            let (title, rank) = head.rsplit_once(' ')?;
-            Some(Column { title, rank: rank.parse().ok()?, value, by: self.by })
-        };
-        self.text.split("; ").filter_map(read).collect()
-    }
-
-    /// Prints the fields of an item, one a line, without the empty ones.
+    /// Prints the fields of an item, without the empty ones.
     pub(super) fn fields(self, item: &Value) -> Result<(), Failure> {
-        let parts = self.text.split("; ").filter(|part| !part.is_empty());
-        let pairs = parts.map(|part| match part.split_once(" = ") {
-            Some((label, value)) => (label, value_of(item, value, self.by)),
-            None => (part, value_of(item, &part.replace(' ', "_"), self.by)),
-        });
+        let shown = |cell: &Cell| {
+            if cell.is_time {
+                instant(item, cell.value)
+            } else {
+                value_of(item, cell.value, self.by)
+            }
+        };
+        let pairs = self.cells.iter().map(|cell| (cell.label, shown(cell)));
         labelled(&pairs.collect::<Vec<_>>())
     }
+}
 
+impl Columns {
     /// Prints rows as a table: as wide as the terminal, or without one as wide as its content.
     pub(super) fn table(self, rows: &[Value]) -> Result<(), Failure> {
         out::line(self.rendered(rows, Table::new().width()))
     }
 
     pub(super) fn rendered(self, rows: &[Value], width: Option<u16>) -> String {
-        let mut shown = self.columns();
-        let has_value = |column: &Column| rows.iter().any(|row| !column.of(row).is_empty());
+        let by = self.by;
+        let mut shown = self.columns.to_vec();
+        let has_value = |column: &Column| rows.iter().any(|row| !column.of(row, by).is_empty());
         shown.retain(|column| column.rank < 9 || has_value(column));
         if let Some(width) = width {
-            while needed(&shown, rows) > width {
+            while needed(&shown, rows, by) > width {
                 let rank = shown.iter().map(|column| column.rank).max().unwrap_or(0);
                 if rank == 0 {
                     break;
@@ -81,13 +105,14 @@ impl Cells {
                 shown.retain(|column| column.rank != rank);
             }
         }
-        let mut table = filled(&shown, rows);
+        let mut table = filled(&shown, rows, by);
         if let Some(width) = width {
             table
                 .set_content_arrangement(ContentArrangement::Dynamic)
                 .set_width(width.saturating_add(GAP));
         }
-        let narrowest: Vec<u16> = shown.iter().map(|column| longest_word(column, rows)).collect();
+        let narrowest: Vec<u16> =
+            shown.iter().map(|column| longest_word(column, rows, by)).collect();
         for (made, narrowest) in table.column_iter_mut().zip(narrowest) {
             made.set_padding((0, GAP));
             made.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(narrowest + GAP)));
@@ -97,10 +122,10 @@ impl Cells {
 }
 
 impl Column {
-    fn of(&self, item: &Value) -> String {
+    fn of(&self, item: &Value, by: Computed) -> String {
         let is_time =
-            self.title.ends_with("(UTC)") && self.by.iter().all(|(name, _)| *name != self.value);
-        if is_time { minute(item, self.value) } else { value_of(item, self.value, self.by) }
+            self.title.ends_with("(UTC)") && by.iter().all(|(name, _)| *name != self.value);
+        if is_time { minute(item, self.value) } else { value_of(item, self.value, by) }
     }
 }
 
@@ -109,11 +134,10 @@ fn value_of(item: &Value, name: &str, by: Computed) -> String {
     if let Some((_, of)) = by.iter().find(|(known, _)| *known == name) {
         return clean(&of(item));
     }
-    match (name.strip_prefix('@'), item.get(name)) {
-        (Some(time), _) => instant(item, time),
-        (None, Some(Value::Array(list))) if list.iter().all(Value::is_string) => words(item, name),
-        (None, Some(Value::Array(list))) if list.is_empty() => String::new(),
-        (None, Some(Value::Object(fields))) if fields.is_empty() => String::new(),
+    match item.get(name) {
+        Some(Value::Array(list)) if list.iter().all(Value::is_string) => words(item, name),
+        Some(Value::Array(list)) if list.is_empty() => String::new(),
+        Some(Value::Object(fields)) if fields.is_empty() => String::new(),
         _ => text(item, name),
     }
 }
@@ -193,26 +217,26 @@ pub(super) fn labelled(fields: &[(&str, String)]) -> Result<(), Failure> {
 }
 
 /// The least width of the columns, without a gap after the last one.
-fn needed(columns: &[Column], rows: &[Value]) -> u16 {
-    let least = columns.iter().map(|column| longest_word(column, rows).saturating_add(GAP));
+fn needed(columns: &[Column], rows: &[Value], by: Computed) -> u16 {
+    let least = columns.iter().map(|column| longest_word(column, rows, by).saturating_add(GAP));
     least.fold(0, u16::saturating_add).saturating_sub(GAP)
 }
 
 /// The width of the column's longest unbreakable word.
-fn longest_word(column: &Column, rows: &[Value]) -> u16 {
+fn longest_word(column: &Column, rows: &[Value], by: Computed) -> u16 {
     let of = |text: &str| text.split(' ').map(|word| word.chars().count()).max().unwrap_or(0);
     // A short value, such as a time, stays on one line.
     let value = |text: &str| if text.len() <= SHORT_BYTES { text.len() } else { of(text) };
-    let longest = rows.iter().map(|row| value(&column.of(row))).max().unwrap_or(0);
+    let longest = rows.iter().map(|row| value(&column.of(row, by))).max().unwrap_or(0);
     u16::try_from(longest.max(of(column.title)).min(MAX_WORD_CHARS)).unwrap_or(0)
 }
 
-fn filled(columns: &[Column], rows: &[Value]) -> Table {
+fn filled(columns: &[Column], rows: &[Value], by: Computed) -> Table {
     let mut table = Table::new();
     table.load_style(NOTHING).set_header(columns.iter().map(|column| column.title));
     for row in rows {
         table.add_row(columns.iter().map(|column| {
-            let value = column.of(row);
+            let value = column.of(row, by);
             if value.is_empty() { EMPTY_CELL.to_owned() } else { value }
         }));
     }
@@ -225,7 +249,10 @@ mod tests {
 
     use super::*;
 
-    const COLUMNS: Cells = Cells { text: "ID 0 id; TYPE 1 type; AT (UTC) 2 at", by: &[] };
+    const COLUMNS: Columns = Columns {
+        columns: &[column("ID", 0, "id"), column("TYPE", 1, "type"), column("AT (UTC)", 2, "at")],
+        by: &[],
+    };
 
     #[test]
     fn a_narrow_terminal_leaves_columns_out_and_keeps_the_id_whole() {

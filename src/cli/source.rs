@@ -8,68 +8,149 @@ use std::time::Duration;
 use crate::cli::ddl::{self, Ddl};
 use crate::cli::input::{is_packaged, object};
 use crate::cli::prelude::*;
-use crate::cli::verb::{offline, one_of};
+use crate::cli::verb::one_of;
 
-const TABLE: &str = r#"
-source  Sources that events are read from: an ERP's database or its file, a folder
-  columns: NAME 0 name; KIND 2 kind; STATE 1 state; CURSOR 3 cursor; LAG 1 lag; EVENTS 2 event_count; LAST EVENT (UTC) 2 last_event_at; ERROR 1 error
-  fields: kind; settings; state; error; since = @failing_since; cursor; lag; events = event_count; last event = @last_event_at; last read = @last_read_at; silent after; created = @created_at
-  list = listSources  Sources with their cursors and errors
-  add = createSource  Add a source and start reading it
-    <name>  1 to 63 characters of a-z, 0-9 and -; also the `source_system` of its events
-    --sqlite <FILE>  The ERP's SQLite file; Oncebox only reads it
-    --database <NAME>  An ERP's PostgreSQL, MariaDB or SQL Server: its name in the settings, [databases.NAME]
-    --drop <DIR>  A folder that receives files: JSON, NDJSON, CSV or XML
-    --settings <JSON>  Kind and settings as JSON, as the API takes them: `{"kind":"sqlite","settings":{…}}`
-    settings.table <TABLE> not:drop,settings  The table [default: outbox]
-    settings.mode needs:database  How read rows are known: a mark in the table, a claim for two boxes, or xid8 without any right to change it (PostgreSQL)
-    settings.id <COLUMN> not:drop,settings  Its column with each row's number; in SQLite INTEGER PRIMARY KEY AUTOINCREMENT [default: id]
-    settings.columns --column <FIELD=COLUMN> not:drop,settings  A column whose name differs from its field: `event_type=kind`
-    settings.format needs:drop  The format of the folder's files [default: by their ending]
-    settings.writer needs:drop  How a file is known to be complete: renamed from .tmp, a .done file beside it, or it no longer changes
-    settings.fields --field <FIELD=NAME> needs:drop  A column, member or path of elements whose name differs from its field: `event_type=Kind`
-    settings.row <PATH> needs:drop  For XML: the path of the elements that are rows: Orders/Order
-    settings.delimiter <CHAR> needs:drop  For CSV: the separator [default: ,]
-    settings.done_days <DAYS> needs:drop  Days that files stay in the folder done; 0: for ever [default: 30]
-    settings.defaults --default <FIELD=VALUE>  Default value of a field that a row does not have: `event_type=invoice.created`
-    from not:drop,settings  Where reading begins: at the first existing row (start, the default), or after the last (now; sqlite and xid8)
-    silent_after_ms --silent-after <SPAN>
-    !kind
-    !settings.database
-  show = getSource  One source
-  test = testSource  Check whether a source can be read and is set up correctly; nothing is copied
-  ddl  Print the SQL for an ERP: the outbox table, its index, its grants and an example trigger
-  remove|delete = deleteSource  Delete a source; its events stay
-    ? Delete the source {name}
-    > deleted: {name}; its events stay
-  pause = pauseSource  Stop reading a source until it is resumed
-  resume = resumeSource  Continue reading where it stopped
-  reset = resetSource  Set the position to read from, after its file was replaced or restored
-    cursor <ID>  After the row with this id
-    --from-start  From the first existing row; events with a known key are not stored again
-    --from-now  Only rows that are added from now on
-    !from
-  reopen = reopenSource  Read rows of a database again, after this box was restored
-    since <TIME> required  The time of the backup; rows that were read since then are read again
-  release = releaseSource  Give back the rows of a database that another box has claimed, if it is gone for good
-    box <BOX> required  The box: its box.name
-    ? Give back the rows that the box has claimed: another box sends them, and some of them a second time if that box comes back
-"#;
+const VERBS: &[CommandRow] = &[
+    command("list", "Sources with their cursors and errors").calls("listSources"),
+    command("add", "Add a source and start reading it")
+        .calls("createSource")
+        .flags(&[&[
+            argument("name")
+                .help("1 to 63 characters of a-z, 0-9 and -; also the `source_system` of its events"),
+            own("sqlite").value("FILE").help("The ERP's SQLite file; Oncebox only reads it"),
+            own("database")
+                .value("NAME")
+                .help("An ERP's PostgreSQL, MariaDB or SQL Server: its name in the settings, [databases.NAME]"),
+            own("drop")
+                .value("DIR")
+                .help("A folder that receives files: JSON, NDJSON, CSV or XML"),
+            own("settings")
+                .value("JSON")
+                .help("Kind and settings as JSON, as the API takes them: `{\"kind\":\"sqlite\",\"settings\":{…}}`"),
+            field("settings.table")
+                .value("TABLE")
+                .not(&["drop", "settings"])
+                .help("The table [default: outbox]"),
+            field("settings.mode")
+                .needs(&["database"])
+                .help("How read rows are known: a mark in the table, a claim for two boxes, or xid8 without any right to change it (PostgreSQL)"),
+            field("settings.id")
+                .value("COLUMN")
+                .not(&["drop", "settings"])
+                .help("Its column with each row's number; in SQLite INTEGER PRIMARY KEY AUTOINCREMENT [default: id]"),
+            field("settings.columns")
+                .long("column")
+                .value("FIELD=COLUMN")
+                .not(&["drop", "settings"])
+                .help("A column whose name differs from its field: `event_type=kind`"),
+            field("settings.format")
+                .needs(&["drop"])
+                .help("The format of the folder's files [default: by their ending]"),
+            field("settings.writer")
+                .needs(&["drop"])
+                .help("How a file is known to be complete: renamed from .tmp, a .done file beside it, or it no longer changes"),
+            field("settings.fields")
+                .long("field")
+                .value("FIELD=NAME")
+                .needs(&["drop"])
+                .help("A column, member or path of elements whose name differs from its field: `event_type=Kind`"),
+            field("settings.row")
+                .value("PATH")
+                .needs(&["drop"])
+                .help("For XML: the path of the elements that are rows: Orders/Order"),
+            field("settings.delimiter")
+                .value("CHAR")
+                .needs(&["drop"])
+                .help("For CSV: the separator [default: ,]"),
+            field("settings.done_days")
+                .value("DAYS")
+                .needs(&["drop"])
+                .help("Days that files stay in the folder done; 0: for ever [default: 30]"),
+            field("settings.defaults")
+                .long("default")
+                .value("FIELD=VALUE")
+                .help("Default value of a field that a row does not have: `event_type=invoice.created`"),
+            field("from")
+                .not(&["drop", "settings"])
+                .help("Where reading begins: at the first existing row (start, the default), or after the last (now; sqlite and xid8)"),
+            field("silent_after_ms").long("silent-after").value("SPAN"),
+            without("kind"),
+            without("settings.database"),
+        ]])
+        .online(add)
+        .more(|command| one_of(command, &["sqlite", "database", "drop", "settings"])),
+    command("show", "One source").calls("getSource"),
+    command("test", "Check whether a source can be read and is set up correctly; nothing is copied")
+        .calls("testSource")
+        .online(|call, remote| test(remote, &call.text("name"))),
+    command("ddl", "Print the SQL for an ERP: the outbox table, its index, its grants and an example trigger")
+        .offline(ddl::print)
+        .more(Ddl::augment_args),
+    command("remove", "Delete a source; its events stay")
+        .calls("deleteSource")
+        .also(&["delete"])
+        .asks("Delete the source {name}")
+        .says("deleted: {name}; its events stay"),
+    command("pause", "Stop reading a source until it is resumed").calls("pauseSource"),
+    command("resume", "Continue reading where it stopped").calls("resumeSource"),
+    command("reset", "Set the position to read from, after its file was replaced or restored")
+        .calls("resetSource")
+        .flags(&[&[
+            field("cursor").value("ID").help("After the row with this id"),
+            own("from-start")
+                .help("From the first existing row; events with a known key are not stored again"),
+            own("from-now").help("Only rows that are added from now on"),
+            without("from"),
+        ]])
+        .online(reset)
+        .more(|command| one_of(command, &["cursor", "from-start", "from-now"])),
+    command("reopen", "Read rows of a database again, after this box was restored")
+        .calls("reopenSource")
+        .flags(&[&[
+            field("since")
+                .value("TIME")
+                .required()
+                .help("The time of the backup; rows that were read since then are read again"),
+        ]]),
+    command("release", "Give back the rows of a database that another box has claimed, if it is gone for good")
+        .calls("releaseSource")
+        .flags(&[&[
+            field("box").value("BOX").required().help("The box: its box.name"),
+        ]])
+        .asks("Give back the rows that the box has claimed: another box sends them, and some of them a second time if that box comes back"),
+];
 
 pub(super) const COMMANDS: Commands = Commands::new(
     &SOURCES,
-    TABLE,
-    &[
-        online("add", add)
-            .more(|command| one_of(command, &["sqlite", "database", "drop", "settings"])),
-        online("test", |call, remote| test(remote, &call.text("name"))),
-        offline("ddl", ddl::print).more(Ddl::augment_args),
-        online("reset", reset)
-            .more(|command| one_of(command, &["cursor", "from-start", "from-now"])),
-    ],
+    command("source", "Sources that events are read from: an ERP's database or its file, a folder"),
+    VERBS,
 );
 
-const SOURCES: Noun = Noun::new("/v1/sources", "Source", "sources", TABLE)
+const SOURCES: Noun = Noun::new("/v1/sources", "Source", "sources")
+    .columns(&[
+        column("NAME", 0, "name"),
+        column("KIND", 2, "kind"),
+        column("STATE", 1, "state"),
+        column("CURSOR", 3, "cursor"),
+        column("LAG", 1, "lag"),
+        column("EVENTS", 2, "event_count"),
+        column("LAST EVENT (UTC)", 2, "last_event_at"),
+        column("ERROR", 1, "error"),
+    ])
+    .fields(&[
+        cell("kind", "kind"),
+        cell("settings", "settings"),
+        cell("state", "state"),
+        cell("error", "error"),
+        time("since", "failing_since"),
+        cell("cursor", "cursor"),
+        cell("lag", "lag"),
+        cell("events", "event_count"),
+        time("last event", "last_event_at"),
+        time("last read", "last_read_at"),
+        cell("silent after", "silent_after"),
+        time("created", "created_at"),
+    ])
     .time("created_at")
     .by(&[("state", state), ("error", error), ("lag", lag), ("silent_after", silent_after)]);
 

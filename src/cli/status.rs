@@ -16,8 +16,16 @@ pub(super) struct Status {
 }
 
 const FIELDS: Cells = Cells {
-    text: "subscriptions; deliveries waiting = pending; with consumers = leased; oldest due = oldest; \
-     dead letters; in doubt; parked; quarantined events = quarantined",
+    cells: &[
+        cell("subscriptions", "subscriptions"),
+        cell("deliveries waiting", "pending"),
+        cell("with consumers", "leased"),
+        cell("oldest due", "oldest"),
+        cell("dead letters", "dead_letters"),
+        cell("in doubt", "in_doubt"),
+        cell("parked", "parked"),
+        cell("quarantined events", "quarantined"),
+    ],
     by: &[("oldest", oldest)],
 };
 

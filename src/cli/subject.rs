@@ -2,27 +2,42 @@
 
 use crate::cli::prelude::*;
 
-const TABLE: &str = "
-subject  People whose personal data is sealed: find, erase
-  columns: SUBJECT 0 subject; KEY 1 key; SINCE (UTC) 1 created_at; ERASED (UTC) 0 erased_at
-  list = listSubjectKeys  Keys of subjects, oldest first; names are hashed
-    tenant <NAME>
-    erased  Only destroyed keys
-  show = findSubject  The keys of one subject, newest first
-    <subject>
-    tenant <NAME>
-    !limit
-    !after
-  erase = eraseSubject  Destroy a subject's keys: its sealed data can never be opened again, even after a restore
-    <subject>
-    tenant <NAME>
-    ? Destroy the keys of {subject} for good
-";
+const VERBS: &[CommandRow] = &[
+    command("list", "Keys of subjects, oldest first; names are hashed")
+        .calls("listSubjectKeys")
+        .flags(&[&[field("tenant").value("NAME"), field("erased").help("Only destroyed keys")]]),
+    command("show", "The keys of one subject, newest first")
+        .calls("findSubject")
+        .flags(&[&[
+            argument("subject"),
+            field("tenant").value("NAME"),
+            without("limit"),
+            without("after"),
+        ]])
+        .online(show_one),
+    command(
+        "erase",
+        "Destroy a subject's keys: its sealed data can never be opened again, even after a restore",
+    )
+    .calls("eraseSubject")
+    .flags(&[&[argument("subject"), field("tenant").value("NAME")]])
+    .asks("Destroy the keys of {subject} for good")
+    .answered(erase),
+];
 
-pub(super) const COMMANDS: Commands =
-    Commands::new(&SUBJECTS, TABLE, &[online("show", show_one), answered("erase", erase)]);
+pub(super) const COMMANDS: Commands = Commands::new(
+    &SUBJECTS,
+    command("subject", "People whose personal data is sealed: find, erase"),
+    VERBS,
+);
 
-const SUBJECTS: Noun = Noun::new("/v1/subjects", "Subject", "keys of subjects", TABLE)
+const SUBJECTS: Noun = Noun::new("/v1/subjects", "Subject", "keys of subjects")
+    .columns(&[
+        column("SUBJECT", 0, "subject"),
+        column("KEY", 1, "key"),
+        column("SINCE (UTC)", 1, "created_at"),
+        column("ERASED (UTC)", 0, "erased_at"),
+    ])
     .time("created_at")
     .by(&[("subject", |key| short(key, "subject")), ("key", |key| short(key, "key"))]);
 
@@ -69,5 +84,5 @@ fn show_one(call: &Call<'_>, remote: &Remote) -> Done {
     if remote.json() {
         return out::json(&json!({ "subject": hash, "keys": keys }));
     }
-    SUBJECTS.columns().table(&keys)
+    SUBJECTS.table().table(&keys)
 }

@@ -10,111 +10,238 @@ use crate::cli::show::instant;
 use crate::cli::verb::one_of;
 use crate::model::hold::HoldReason;
 
-const TABLE: &str = "
-subscription  Subscriptions: which events go where
-  columns: NAME 0 name; STATE 1 state; TYPES 2 event_types; SOURCE 3 source; TARGET 1 target; FAILURES 3 failure_count; HEALTH 9 health_state; LAST SUCCESS (UTC) 4 last_success_at
-  fields: id; target; ordering; order; source; types = event_types; owner = owner_id; headers; format; event headers; filter; template; policy; health; last success = @last_success_at; last failure = @last_failure_at; failures since success = failure_count
-  @terms
-    <name>  What you call it: a-z, 0-9 and -
-    id <NAME>
-    !target
-    url
-    --folder <DIR> not:url  Write each event into a file of its own in this directory of the service's machine
-    --database <NAME> not:url,folder  Do something in a database of the settings with each event: --effect-file or --inbox says what
-    --mail-to <ADDRESSES> not:url,folder,database  Send each event as a mail to these addresses, with commas between them
-    event_types --event-type <PATTERN>
-    source
-    headers --header <FIELD>  A further header field, 'Name: value'; may be repeated
-    ordering  Which events go one after another: those of one key or aggregate, or all [default when created: none]
-    method  The method of its requests [default when created: POST]
-    owner_id --owner
-    Order:
-    order.group <NAME>
-    order.funnel_point <NAME>
-    order.latest_only <BOOL>
-    order.call_path <PATH>
-    order.postpone_limit <SPAN>
-    order.*
-    Attempts:
-    policy.steps <SPANS>  Waits between attempts, like 5s,30s,5min; the last is repeated
-    policy.max_attempts  Counted attempts until a delivery is given up
-    policy.timeout <SPAN>
-    policy.lease <SPAN>
-    policy.confirm_within <SPAN>
-    policy.in_flight_max  Requests in flight at once
-    policy.rate <RATE>
-    policy.breaker_after
-    policy.event_fields <BOOL>  Whether requests name the event in header fields like oncebox-event-type [default when created: true]
-    policy.probe <PROBE>  Probe the target when nothing was sent to it for so long: '5min GET /health' (or HEAD, OPTIONS), '5min' for a signed ping, or off
-    policy.classes --class <STATUS=CLASS>  What an answer means where that differs, like 409=success or 5xx=validation; may be repeated
-    Content:
-    format  How a payload stands in a request [default when created: raw]
-    event_headers --event-header <NAME>
-    filter <CONDITION>  A condition that a payload must meet, 'PATH OP VALUE': '$.total > 100', '$.status = paid', '$.lines[*].sku starts_with A'; may be repeated, and all must hold [OP: = != > >= < <= in exists starts_with contains]
-    template.body --template-file <FILE>  File with the template of the body
-    template.content_type --template-type <TYPE>  The media type of the template's body [default: the event's]
-    template.escape --escape
-    template.name --name-template <TEMPLATE>  Template of a file's or an attachment's name, like '{{ type }}-{{ id }}.json' [default: the webhook_id, with an ending by media type]
-    template.subject --subject <TEMPLATE>  Template of a mail's subject [default: the event's type and aggregate]
-    template.attach --attach <BOOL>  Attach the event's payload to its mail
-    template.effect --effect-file <FILE>  File with the one statement that each event runs in the database, with values like :payload and :aggregate_id
-    template.inbox --inbox <TABLE>  Table of the database into which each event is written as a row (oncebox database ddl)
-    template.headers --template-header <FIELD>  The template of a header field, 'Name: text'; may be repeated
-    try --try <EVENT>  Save nothing: show what would be sent of this event or webhook event
-    Secret:
-    secret --secret-file <FILE>  File with the secret that the receiver has already (whsec_…) [default: a new one is made]
-  list = listSubscriptions  Subscriptions, oldest first
-    owner_id --owner
-    event_type <TYPE>
-    state --state --status
-  create = createSubscription  Add a subscription; prints the secret its requests are signed with, this once
-    --pull not:url,folder,database,mail-to  Consumers ask for its events, with oncebox consume or over the API; nothing is sent
-    @terms
-  show = getSubscription  One subscription
-    id <NAME>
-  change = changeSubscription  Change a subscription; what is not given stays
-    --remove-header <NAME...>  Remove a header field; may be repeated
-    @terms
-    Content:
-    --remove <REMOVE...> of:filter,template,event-headers,order  Remove the filter, the template, the event headers or what the flags of the order say; may be repeated
-  test = testSubscription  Send one request as a delivery would, and show each step; a test that works ends the hold auth
-    id <NAME>
-    event_id --event <ID>  Send this past event or webhook event instead of a ping; the receiver may carry it out
-    !background
-  pause = pauseSubscription  Send it nothing for now; its deliveries wait
-    id <NAME>
-  resume = resumeSubscription  End a pause, or enable a subscription again that was disabled because its target answered 410
-    id <NAME>
-  recover = recoverSubscription  Resume a subscription and send it everything since a time: its dead letters, and events it has no delivery of
-    id <NAME>
-  delete = deleteSubscription  Delete a subscription; refused while it has open or dead deliveries
-    id <NAME>
-    ? Delete the subscription {id}
-    > deleted: {id}
-";
+const TERMS: &[Flag] = &[
+    argument("name").help("What you call it: a-z, 0-9 and -"),
+    field("id").value("NAME"),
+    without("target"),
+    field("url"),
+    own("folder")
+        .value("DIR")
+        .not(&["url"])
+        .help("Write each event into a file of its own in this directory of the service's machine"),
+    own("database")
+        .value("NAME")
+        .not(&["url", "folder"])
+        .help("Do something in a database of the settings with each event: --effect-file or --inbox says what"),
+    own("mail-to")
+        .value("ADDRESSES")
+        .not(&["url", "folder", "database"])
+        .help("Send each event as a mail to these addresses, with commas between them"),
+    field("event_types").long("event-type").value("PATTERN"),
+    field("source"),
+    field("headers")
+        .long("header")
+        .value("FIELD")
+        .help("A further header field, 'Name: value'; may be repeated"),
+    field("ordering")
+        .help("Which events go one after another: those of one key or aggregate, or all [default when created: none]"),
+    field("method").help("The method of its requests [default when created: POST]"),
+    field("owner_id").long("owner"),
+    heading("Order"),
+    field("order.group").value("NAME"),
+    field("order.funnel_point").value("NAME"),
+    field("order.latest_only").value("BOOL"),
+    field("order.call_path").value("PATH"),
+    field("order.postpone_limit").value("SPAN"),
+    members("order"),
+    heading("Attempts"),
+    field("policy.steps")
+        .value("SPANS")
+        .help("Waits between attempts, like 5s,30s,5min; the last is repeated"),
+    field("policy.max_attempts").help("Counted attempts until a delivery is given up"),
+    field("policy.timeout").value("SPAN"),
+    field("policy.lease").value("SPAN"),
+    field("policy.confirm_within").value("SPAN"),
+    field("policy.in_flight_max").help("Requests in flight at once"),
+    field("policy.rate").value("RATE"),
+    field("policy.breaker_after"),
+    field("policy.event_fields")
+        .value("BOOL")
+        .help("Whether requests name the event in header fields like oncebox-event-type [default when created: true]"),
+    field("policy.probe")
+        .value("PROBE")
+        .help("Probe the target when nothing was sent to it for so long: '5min GET /health' (or HEAD, OPTIONS), '5min' for a signed ping, or off"),
+    field("policy.classes")
+        .long("class")
+        .value("STATUS=CLASS")
+        .help("What an answer means where that differs, like 409=success or 5xx=validation; may be repeated"),
+    heading("Content"),
+    field("format").help("How a payload stands in a request [default when created: raw]"),
+    field("event_headers").long("event-header").value("NAME"),
+    field("filter")
+        .value("CONDITION")
+        .help("A condition that a payload must meet, 'PATH OP VALUE': '$.total > 100', '$.status = paid', '$.lines[*].sku starts_with A'; may be repeated, and all must hold [OP: = != > >= < <= in exists starts_with contains]"),
+    field("template.body")
+        .long("template-file")
+        .value("FILE")
+        .help("File with the template of the body"),
+    field("template.content_type")
+        .long("template-type")
+        .value("TYPE")
+        .help("The media type of the template's body [default: the event's]"),
+    field("template.escape").long("escape"),
+    field("template.name")
+        .long("name-template")
+        .value("TEMPLATE")
+        .help("Template of a file's or an attachment's name, like '{{ type }}-{{ id }}.json' [default: the webhook_id, with an ending by media type]"),
+    field("template.subject")
+        .long("subject")
+        .value("TEMPLATE")
+        .help("Template of a mail's subject [default: the event's type and aggregate]"),
+    field("template.attach")
+        .long("attach")
+        .value("BOOL")
+        .help("Attach the event's payload to its mail"),
+    field("template.effect")
+        .long("effect-file")
+        .value("FILE")
+        .help("File with the one statement that each event runs in the database, with values like :payload and :aggregate_id"),
+    field("template.inbox")
+        .long("inbox")
+        .value("TABLE")
+        .help("Table of the database into which each event is written as a row (oncebox database ddl)"),
+    field("template.headers")
+        .long("template-header")
+        .value("FIELD")
+        .help("The template of a header field, 'Name: text'; may be repeated"),
+    field("try")
+        .long("try")
+        .value("EVENT")
+        .help("Save nothing: show what would be sent of this event or webhook event"),
+    heading("Secret"),
+    field("secret")
+        .long("secret-file")
+        .value("FILE")
+        .help("File with the secret that the receiver has already (whsec_…) [default: a new one is made]"),
+];
+
+const VERBS: &[CommandRow] = &[
+    command("list", "Subscriptions, oldest first")
+        .calls("listSubscriptions")
+        .flags(&[&[
+            field("owner_id").long("owner"),
+            field("event_type").value("TYPE"),
+            field("state").long("state").also(&["status"]),
+        ]]),
+    command("create", "Add a subscription; prints the secret its requests are signed with, this once")
+        .calls("createSubscription")
+        .flags(&[
+            &[
+                own("pull")
+                    .not(&["url", "folder", "database", "mail-to"])
+                    .help("Consumers ask for its events, with oncebox consume or over the API; nothing is sent"),
+            ],
+            TERMS,
+        ])
+        .online(create)
+        .more(|command| one_of(command, &["url", "pull", "folder", "database", "mail-to"])),
+    command("show", "One subscription")
+        .calls("getSubscription")
+        .flags(&[&[
+            field("id").value("NAME"),
+        ]])
+        .online(act),
+    command("change", "Change a subscription; what is not given stays")
+        .calls("changeSubscription")
+        .flags(&[
+            &[
+                own("remove-header")
+                    .value("NAME...")
+                    .help("Remove a header field; may be repeated"),
+            ],
+            TERMS,
+            &[
+                heading("Content"),
+                own("remove")
+                    .value("REMOVE...")
+                    .words(&["filter", "template", "event-headers", "order"])
+                    .help("Remove the filter, the template, the event headers or what the flags of the order say; may be repeated"),
+            ],
+        ])
+        .online(change),
+    command("test", "Send one request as a delivery would, and show each step; a test that works ends the hold auth")
+        .calls("testSubscription")
+        .flags(&[&[
+            field("id").value("NAME"),
+            field("event_id")
+                .long("event")
+                .value("ID")
+                .help("Send this past event or webhook event instead of a ping; the receiver may carry it out"),
+            without("background"),
+        ]])
+        .online(test),
+    command("pause", "Send it nothing for now; its deliveries wait")
+        .calls("pauseSubscription")
+        .flags(&[&[
+            field("id").value("NAME"),
+        ]])
+        .online(act),
+    command("resume", "End a pause, or enable a subscription again that was disabled because its target answered 410")
+        .calls("resumeSubscription")
+        .flags(&[&[
+            field("id").value("NAME"),
+        ]])
+        .online(act),
+    command("recover", "Resume a subscription and send it everything since a time: its dead letters, and events it has no delivery of")
+        .calls("recoverSubscription")
+        .flags(&[&[
+            field("id").value("NAME"),
+        ]])
+        .online(recover)
+        .more(Pace::augment_args),
+    command("delete", "Delete a subscription; refused while it has open or dead deliveries")
+        .calls("deleteSubscription")
+        .flags(&[&[
+            field("id").value("NAME"),
+        ]])
+        .asks("Delete the subscription {id}")
+        .says("deleted: {id}"),
+];
 
 pub(super) const COMMANDS: Commands = Commands::new(
     &SUBSCRIPTIONS,
-    TABLE,
-    &[
-        online("create", create)
-            .more(|command| one_of(command, &["url", "pull", "folder", "database", "mail-to"])),
-        online("show|pause|resume", act),
-        online("change", change),
-        online("test", test),
-        online("recover", recover).more(Pace::augment_args),
-    ],
+    command("subscription", "Subscriptions: which events go where"),
+    VERBS,
 );
 
 pub(super) const SUBSCRIPTIONS: Noun =
-    Noun::new("/v1/subscriptions", "Subscription", "subscriptions", TABLE).time("created_at").by(
-        &[
+    Noun::new("/v1/subscriptions", "Subscription", "subscriptions")
+        .columns(&[
+            column("NAME", 0, "name"),
+            column("STATE", 1, "state"),
+            column("TYPES", 2, "event_types"),
+            column("SOURCE", 3, "source"),
+            column("TARGET", 1, "target"),
+            column("FAILURES", 3, "failure_count"),
+            column("HEALTH", 9, "health_state"),
+            column("LAST SUCCESS (UTC)", 4, "last_success_at"),
+        ])
+        .fields(&[
+            cell("id", "id"),
+            cell("target", "target"),
+            cell("ordering", "ordering"),
+            cell("order", "order"),
+            cell("source", "source"),
+            cell("types", "event_types"),
+            cell("owner", "owner_id"),
+            cell("headers", "headers"),
+            cell("format", "format"),
+            cell("event headers", "event_headers"),
+            cell("filter", "filter"),
+            cell("template", "template"),
+            cell("policy", "policy"),
+            cell("health", "health"),
+            time("last success", "last_success_at"),
+            time("last failure", "last_failure_at"),
+            cell("failures since success", "failure_count"),
+        ])
+        .time("created_at")
+        .by(&[
             ("state", |s| text(s, "state").to_ascii_lowercase()),
             ("target", target),
             ("health", health),
             ("health_state", |s| s.get("health").map(|it| text(it, "state")).unwrap_or_default()),
-        ],
-    );
+        ]);
 
 /// What probes say of its target: `unhealthy since 2026-01-31 12:00:00.000, probed at …: why`.
 fn health(subscription: &Value) -> String {

@@ -12,39 +12,85 @@ const EXCERPT_CHARS: usize = 300;
 /// Lines that are shown of a payload; `--payload` prints all of it.
 const PAYLOAD_LINES: usize = 24;
 
-const EVENT: &str = "
-  columns: ID 0 id; TYPE 1 event_type; STATUS 1 status; RECEIVED (UTC) 2 received_at; OF 3 about; ERROR 2 error_code; KEY 4 idempotency_key
-  fields: aggregate = about; key = idempotency_key; source = source_system; for = target; process = process_id; trace = trace_id; parent; hard children = children; webhook-id = webhook_id; occurred; received; not before; completed; ended; published again; with other content; error = error_code; last error; removed = @expunged_at; archived in = archived_in
-";
-
-pub(super) const EVENTS: Noun = Noun::new("/v1/events", "Event", "such events", EVENT).by(&[
-    ("about", show::about),
-    ("parent", parent),
-    ("children", children),
-    ("occurred", |e| moment(e, "occurred_at")),
-    ("received", |e| moment(e, "received_at")),
-    ("not_before", |e| moment(e, "not_before")),
-    ("completed", |e| moment(e, "completed_at")),
-    ("ended", ended),
-    ("published_again", |e| times(e, "duplicate_count")),
-    ("with_other_content", |e| times(e, "differing_count")),
-    ("last_error", |e| last_error(e, "last_error")),
-]);
-
-const WEBHOOK: &str = "
-  columns: ID 0 id; TYPE 1 event_type; STATUS 1 status; RECEIVED (UTC) 2 received_at; PROVIDER 3 provider; PROVIDER'S ID 4 provider_event_id
-  fields: provider; provider's id = provider_event_id; webhook-id = webhook_id; ordering key; trace = trace_id; received; came again; began; completed; ended; last error; removed = @expunged_at; archived in = archived_in
-";
-
-pub(super) const WEBHOOKS: Noun =
-    Noun::new("/v1/webhook-events", "Webhook event", "such webhook events", WEBHOOK).by(&[
+pub(super) const EVENTS: Noun = Noun::new("/v1/events", "Event", "such events")
+    .columns(&[
+        column("ID", 0, "id"),
+        column("TYPE", 1, "event_type"),
+        column("STATUS", 1, "status"),
+        column("RECEIVED (UTC)", 2, "received_at"),
+        column("OF", 3, "about"),
+        column("ERROR", 2, "error_code"),
+        column("KEY", 4, "idempotency_key"),
+    ])
+    .fields(&[
+        cell("aggregate", "about"),
+        cell("key", "idempotency_key"),
+        cell("source", "source_system"),
+        cell("for", "target"),
+        cell("process", "process_id"),
+        cell("trace", "trace_id"),
+        cell("parent", "parent"),
+        cell("hard children", "children"),
+        cell("webhook-id", "webhook_id"),
+        cell("occurred", "occurred"),
+        cell("received", "received"),
+        cell("not before", "not_before"),
+        cell("completed", "completed"),
+        cell("ended", "ended"),
+        cell("published again", "published_again"),
+        cell("with other content", "with_other_content"),
+        cell("error", "error_code"),
+        cell("last error", "last_error"),
+        time("removed", "expunged_at"),
+        cell("archived in", "archived_in"),
+    ])
+    .by(&[
+        ("about", show::about),
+        ("parent", parent),
+        ("children", children),
+        ("occurred", |e| moment(e, "occurred_at")),
         ("received", |e| moment(e, "received_at")),
-        ("came_again", |e| times(e, "duplicate_count")),
-        ("began", |e| moment(e, "processing_started_at")),
+        ("not_before", |e| moment(e, "not_before")),
         ("completed", |e| moment(e, "completed_at")),
         ("ended", ended),
-        ("last_error", |e| last_error(e, "error_message")),
+        ("published_again", |e| times(e, "duplicate_count")),
+        ("with_other_content", |e| times(e, "differing_count")),
+        ("last_error", |e| last_error(e, "last_error")),
     ]);
+
+pub(super) const WEBHOOKS: Noun =
+    Noun::new("/v1/webhook-events", "Webhook event", "such webhook events")
+        .columns(&[
+            column("ID", 0, "id"),
+            column("TYPE", 1, "event_type"),
+            column("STATUS", 1, "status"),
+            column("RECEIVED (UTC)", 2, "received_at"),
+            column("PROVIDER", 3, "provider"),
+            column("PROVIDER'S ID", 4, "provider_event_id"),
+        ])
+        .fields(&[
+            cell("provider", "provider"),
+            cell("provider's id", "provider_event_id"),
+            cell("webhook-id", "webhook_id"),
+            cell("ordering key", "ordering_key"),
+            cell("trace", "trace_id"),
+            cell("received", "received"),
+            cell("came again", "came_again"),
+            cell("began", "began"),
+            cell("completed", "completed"),
+            cell("ended", "ended"),
+            cell("last error", "last_error"),
+            time("removed", "expunged_at"),
+            cell("archived in", "archived_in"),
+        ])
+        .by(&[
+            ("received", |e| moment(e, "received_at")),
+            ("came_again", |e| times(e, "duplicate_count")),
+            ("began", |e| moment(e, "processing_started_at")),
+            ("completed", |e| moment(e, "completed_at")),
+            ("ended", ended),
+            ("last_error", |e| last_error(e, "error_message")),
+        ]);
 
 /// When another event ended.
 fn ended(event: &Value) -> String {
@@ -93,7 +139,7 @@ fn print(event: &Value) -> Result<(), Failure> {
     let noun = if is_webhook(event) { WEBHOOKS } else { EVENTS };
     let title = format!("{} {}  {}", noun.one, text(event, "id"), text(event, "event_type"));
     out::line(format_args!("{title:<60}  {}", text(event, "status")))?;
-    noun.fields().fields(event)?;
+    noun.lines().fields(event)?;
     print_payload(event)
 }
 

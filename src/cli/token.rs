@@ -17,66 +17,122 @@ use crate::cli::pii;
 use crate::cli::prelude::*;
 use crate::cli::remote::once;
 use crate::cli::show::words;
-use crate::cli::verb::offline;
 use crate::model::name::DEFAULT_TENANT;
 use crate::model::token::{Role, Scope, check_name};
 use crate::sys::files;
 
-const TOKEN_TABLE: &str = "
-token  Tokens for the API
-  columns: ID 0 id; NAME 1 name; ROLE 1 role; SPEAKS FOR 3 scope_text; LAST USED (UTC) 2 last_used_at; EXPIRES (UTC) 3 expires_at; REVOKED (UTC) 2 revoked_at; CREATED (UTC) 4 created_at
-  list = listTokens  Tokens by name and role; the tokens themselves are not shown
-    tenant <NAME>
-  create = createToken  Create a token and print it; it cannot be shown again
-    <name>  Name of the token, such as the program that uses it
-    role  Permissions: publish; read; operate (publish, read, retry, pause); admin (all)
-    source_systems --source-system <NAME>  A source system that a publish token may publish as; may be repeated, '*' for any
-    consumer_groups --group <NAME>  A consumer group that a publish token may claim events for; may be repeated, '*' for any
-    tenant <NAME>
-    expires_at --expires --expires-in <TIME>  When it expires: a time, or a span from now (90d)
-    --offline  Create it in the database while the service is stopped, for example if every admin token is lost
-    --out <FILE>  Write the token into FILE (mode 0600) instead of printing it
-  revoke|delete = revokeToken  Revoke a token: it is refused from now on
-    tenant <NAME>
-    ? Revoke the token {id}
-";
+const TOKEN_VERBS: &[CommandRow] = &[
+    command("list", "Tokens by name and role; the tokens themselves are not shown")
+        .calls("listTokens")
+        .flags(&[&[
+            field("tenant").value("NAME"),
+        ]]),
+    command("create", "Create a token and print it; it cannot be shown again")
+        .calls("createToken")
+        .flags(&[&[
+            argument("name").help("Name of the token, such as the program that uses it"),
+            field("role")
+                .help("Permissions: publish; read; operate (publish, read, retry, pause); admin (all)"),
+            field("source_systems")
+                .long("source-system")
+                .value("NAME")
+                .help("A source system that a publish token may publish as; may be repeated, '*' for any"),
+            field("consumer_groups")
+                .long("group")
+                .value("NAME")
+                .help("A consumer group that a publish token may claim events for; may be repeated, '*' for any"),
+            field("tenant").value("NAME"),
+            field("expires_at")
+                .long("expires")
+                .also(&["expires-in"])
+                .value("TIME")
+                .help("When it expires: a time, or a span from now (90d)"),
+            own("offline")
+                .help("Create it in the database while the service is stopped, for example if every admin token is lost"),
+            own("out")
+                .value("FILE")
+                .help("Write the token into FILE (mode 0600) instead of printing it"),
+        ]])
+        .offline(create)
+        .more(|command| command.mut_arg("expires_at", |flag| flag.value_parser(expiry))),
+    command("revoke", "Revoke a token: it is refused from now on")
+        .calls("revokeToken")
+        .also(&["delete"])
+        .flags(&[&[
+            field("tenant").value("NAME"),
+        ]])
+        .asks("Revoke the token {id}")
+        .answered(revoke),
+];
 
-pub(super) const TOKEN: Commands = Commands::new(
-    &TOKENS,
-    TOKEN_TABLE,
-    &[
-        offline("create", create)
-            .more(|command| command.mut_arg("expires_at", |flag| flag.value_parser(expiry))),
-        answered("revoke", revoke),
-    ],
-);
+pub(super) const TOKEN: Commands =
+    Commands::new(&TOKENS, command("token", "Tokens for the API"), TOKEN_VERBS);
 
-const TOKENS: Noun = Noun::new("/v1/tokens", "Token", "tokens", TOKEN_TABLE)
+const TOKENS: Noun = Noun::new("/v1/tokens", "Token", "tokens")
+    .columns(&[
+        column("ID", 0, "id"),
+        column("NAME", 1, "name"),
+        column("ROLE", 1, "role"),
+        column("SPEAKS FOR", 3, "scope_text"),
+        column("LAST USED (UTC)", 2, "last_used_at"),
+        column("EXPIRES (UTC)", 3, "expires_at"),
+        column("REVOKED (UTC)", 2, "revoked_at"),
+        column("CREATED (UTC)", 4, "created_at"),
+    ])
     .time("created_at")
     .by(&[("scope_text", scope_text)]);
 
-const TENANT_TABLE: &str = "
-tenant  Tenants of this installation; for its administrator
-  columns: NAME 0 name; TITLE 1 title; SUSPENDED (UTC) 1 suspended_at; CREATED (UTC) 2 created_at
-  fields: title; personal data = policy_of; suspended since = @suspended_at; created = @created_at
-  list = listTenants  Tenants, oldest first
-  show = getTenant  One tenant
-  create = createTenant  Add a tenant
-    <name>  1 to 63 characters of a-z, 0-9 and -; it never changes
-    pii <allow|FILE|JSON>  Personal data in its published events: allow, or a policy (test it: oncebox pii test)
-  change = changeTenant  Give a tenant another title, or state its policy for personal data in published events
-    pii <allow|FILE|JSON>  allow, or a policy (test it: oncebox pii test)
-  pii = changeTenant  Set the policy for personal data in published events
-    <pii> <allow|FILE|JSON>  allow, or a policy (test it: oncebox pii test)
-    !title
-  suspend = suspendTenant  Refuse its tokens and webhooks, and hold its deliveries; nothing is deleted
-  resume = resumeTenant  End a suspension: deliveries go on
-";
+const TENANT_VERBS: &[CommandRow] = &[
+    command("list", "Tenants, oldest first").calls("listTenants"),
+    command("show", "One tenant").calls("getTenant"),
+    command("create", "Add a tenant")
+        .calls("createTenant")
+        .flags(&[&[
+            argument("name").help("1 to 63 characters of a-z, 0-9 and -; it never changes"),
+            field("pii")
+                .value("allow|FILE|JSON")
+                .help("Personal data in its published events: allow, or a policy (test it: oncebox pii test)"),
+        ]])
+        .answered(create_tenant),
+    command("change", "Give a tenant another title, or state its policy for personal data in published events")
+        .calls("changeTenant")
+        .flags(&[&[
+            field("pii")
+                .value("allow|FILE|JSON")
+                .help("allow, or a policy (test it: oncebox pii test)"),
+        ]]),
+    command("pii", "Set the policy for personal data in published events")
+        .calls("changeTenant")
+        .flags(&[&[
+            argument("pii")
+                .value("allow|FILE|JSON")
+                .help("allow, or a policy (test it: oncebox pii test)"),
+            without("title"),
+        ]]),
+    command("suspend", "Refuse its tokens and webhooks, and hold its deliveries; nothing is deleted")
+        .calls("suspendTenant"),
+    command("resume", "End a suspension: deliveries go on").calls("resumeTenant"),
+];
 
-pub(super) const TENANT: Commands =
-    Commands::new(&TENANTS, TENANT_TABLE, &[answered("create", create_tenant)]);
+pub(super) const TENANT: Commands = Commands::new(
+    &TENANTS,
+    command("tenant", "Tenants of this installation; for its administrator"),
+    TENANT_VERBS,
+);
 
-const TENANTS: Noun = Noun::new("/v1/tenants", "Tenant", "tenants", TENANT_TABLE)
+const TENANTS: Noun = Noun::new("/v1/tenants", "Tenant", "tenants")
+    .columns(&[
+        column("NAME", 0, "name"),
+        column("TITLE", 1, "title"),
+        column("SUSPENDED (UTC)", 1, "suspended_at"),
+        column("CREATED (UTC)", 2, "created_at"),
+    ])
+    .fields(&[
+        cell("title", "title"),
+        cell("personal data", "policy_of"),
+        time("suspended since", "suspended_at"),
+        time("created", "created_at"),
+    ])
     .time("created_at")
     .by(&[("policy_of", pii::policy_of)]);
 

@@ -33,9 +33,14 @@ pub(super) struct Top {
     connect: ConnectArgs,
 }
 
-const COLUMNS: Cells = Cells {
-    text: "SUBSCRIPTION 0 subscription; STATE 0 state; FAILURES 2 failures; LAST SUCCESS (UTC) 3 last_success_at; \
-     ATTEMPTS 1 attempts",
+const COLUMNS: Columns = Columns {
+    columns: &[
+        column("SUBSCRIPTION", 0, "subscription"),
+        column("STATE", 0, "state"),
+        column("FAILURES", 2, "failures"),
+        column("LAST SUCCESS (UTC)", 3, "last_success_at"),
+        column("ATTEMPTS", 1, "attempts"),
+    ],
     by: &[
         ("subscription", |s| cut(&text(s, "name"), NAME_CHARS)),
         ("state", state),

@@ -6,58 +6,89 @@ use crate::sys::user;
 
 /// The longest name of a user.
 const MAX_NAME_CHARS: usize = 63;
-const USER_TABLE: &str = "
-user  People who use the console
-  columns: NAME 0 name; ROLE 1 role; LAST LOGIN (UTC) 2 last_login_at; DISABLED (UTC) 2 disabled_at; CREATED (UTC) 4 created_at
-  fields: tenant; role; password = has_password; last login = @last_login_at; disabled since = @disabled_at; created = @created_at
-  list = listUsers  Users by name and role
-    tenant <NAME>
-  show = getUser  One user
-    tenant <NAME>
-  create = createUser  Create a user; without a password the user logs in with one-time links (oncebox console link)
-    <name>  1 to 63 characters of a-z, 0-9 and -; the user logs in as tenant/name, one of the tenant default by the name alone
-    role  Permissions: read; operate (read, publish, retry, pause); admin (all)
-    tenant <NAME>
-    password --password-file <FILE>  File with the password, 12 to 128 characters
-  change = changeUser  Change a user; that ends the user's sessions
-    role  Permissions: read; operate (read, publish, retry, pause); admin (all)
-    password --password-file <FILE>  File with the new password, 12 to 128 characters
-    !disabled
-    --disable  Keep the user from logging in
-    --enable not:disable  Let the user log in again
-    tenant <NAME>
-  delete = deleteUser  Delete a user; that ends the user's sessions
-    tenant <NAME>
-    ? Delete the user {name}
-    > deleted: {name}
-";
+const USER_VERBS: &[CommandRow] = &[
+    command("list", "Users by name and role")
+        .calls("listUsers")
+        .flags(&[&[
+            field("tenant").value("NAME"),
+        ]]),
+    command("show", "One user")
+        .calls("getUser")
+        .flags(&[&[
+            field("tenant").value("NAME"),
+        ]]),
+    command("create", "Create a user; without a password the user logs in with one-time links (oncebox console link)")
+        .calls("createUser")
+        .flags(&[&[
+            argument("name")
+                .help("1 to 63 characters of a-z, 0-9 and -; the user logs in as tenant/name, one of the tenant default by the name alone"),
+            field("role")
+                .help("Permissions: read; operate (read, publish, retry, pause); admin (all)"),
+            field("tenant").value("NAME"),
+            field("password")
+                .long("password-file")
+                .value("FILE")
+                .help("File with the password, 12 to 128 characters"),
+        ]]),
+    command("change", "Change a user; that ends the user's sessions")
+        .calls("changeUser")
+        .flags(&[&[
+            field("role")
+                .help("Permissions: read; operate (read, publish, retry, pause); admin (all)"),
+            field("password")
+                .long("password-file")
+                .value("FILE")
+                .help("File with the new password, 12 to 128 characters"),
+            without("disabled"),
+            own("disable").help("Keep the user from logging in"),
+            own("enable").not(&["disable"]).help("Let the user log in again"),
+            field("tenant").value("NAME"),
+        ]])
+        .online(change),
+    command("delete", "Delete a user; that ends the user's sessions")
+        .calls("deleteUser")
+        .flags(&[&[
+            field("tenant").value("NAME"),
+        ]])
+        .asks("Delete the user {name}")
+        .says("deleted: {name}"),
+];
 
-pub(super) const USER: Commands = Commands::new(&USERS, USER_TABLE, &[online("change", change)]);
+pub(super) const USER: Commands =
+    Commands::new(&USERS, command("user", "People who use the console"), USER_VERBS);
 
-const SESSION_TABLE: &str = "
-session  Who is logged in to the console: list, end
-  columns: ID 0 id; USER 1 user; ADDRESS 1 address; LAST USED (UTC) 2 last_used_at; ENDS (UTC) 3 ends_at; BROWSER 4 user_agent
-  list = listSessions  Who is logged in to the console
-    tenant <NAME>
-  end = endSession  End a session: whoever uses it has to log in again
-    tenant <NAME>
-    ? End the session {id}
-    > ended: {id}
-";
+const SESSION_VERBS: &[CommandRow] = &[
+    command("list", "Who is logged in to the console")
+        .calls("listSessions")
+        .flags(&[&[field("tenant").value("NAME")]]),
+    command("end", "End a session: whoever uses it has to log in again")
+        .calls("endSession")
+        .flags(&[&[field("tenant").value("NAME")]])
+        .asks("End the session {id}")
+        .says("ended: {id}"),
+];
 
-pub(super) const SESSION: Commands = Commands::new(&SESSIONS, SESSION_TABLE, &[]);
+pub(super) const SESSION: Commands = Commands::new(
+    &SESSIONS,
+    command("session", "Who is logged in to the console: list, end"),
+    SESSION_VERBS,
+);
 
-const CONSOLE_TABLE: &str = "
-console  The console in a browser: a link that logs you in
-  link = createLoginLink  Print a link that logs a user in, once and within 15 minutes; creates the user if there is none of that name
-    !name
-    tenant <NAME>
-";
+const CONSOLE_VERBS: &[CommandRow] = &[
+    command("link", "Print a link that logs a user in, once and within 15 minutes; creates the user if there is none of that name")
+        .calls("createLoginLink")
+        .flags(&[&[
+            without("name"),
+            field("tenant").value("NAME"),
+        ]])
+        .online(print_link)
+        .more(LinkArgs::augment_args),
+];
 
 pub(super) const CONSOLE: Commands = Commands::new(
     &USERS,
-    CONSOLE_TABLE,
-    &[online("link", print_link).more(LinkArgs::augment_args)],
+    command("console", "The console in a browser: a link that logs you in"),
+    CONSOLE_VERBS,
 );
 
 #[derive(Debug, Args)]
@@ -70,10 +101,34 @@ struct LinkArgs {
     role: String,
 }
 
-const USERS: Noun = Noun::new("/v1/users", "User", "users", USER_TABLE).time("created_at");
+const USERS: Noun = Noun::new("/v1/users", "User", "users")
+    .columns(&[
+        column("NAME", 0, "name"),
+        column("ROLE", 1, "role"),
+        column("LAST LOGIN (UTC)", 2, "last_login_at"),
+        column("DISABLED (UTC)", 2, "disabled_at"),
+        column("CREATED (UTC)", 4, "created_at"),
+    ])
+    .fields(&[
+        cell("tenant", "tenant"),
+        cell("role", "role"),
+        cell("password", "has_password"),
+        time("last login", "last_login_at"),
+        time("disabled since", "disabled_at"),
+        time("created", "created_at"),
+    ])
+    .time("created_at");
 
-const SESSIONS: Noun =
-    Noun::new("/v1/sessions", "Session", "sessions", SESSION_TABLE).time("created_at");
+const SESSIONS: Noun = Noun::new("/v1/sessions", "Session", "sessions")
+    .columns(&[
+        column("ID", 0, "id"),
+        column("USER", 1, "user"),
+        column("ADDRESS", 1, "address"),
+        column("LAST USED (UTC)", 2, "last_used_at"),
+        column("ENDS (UTC)", 3, "ends_at"),
+        column("BROWSER", 4, "user_agent"),
+    ])
+    .time("created_at");
 
 fn change(call: &Call<'_>, remote: &Remote) -> Done {
     let mut body = call.body()?;

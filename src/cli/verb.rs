@@ -1,20 +1,9 @@
 //! The commands of a noun: a table in the noun's file, from which flags, help pages and requests follow.
 //!
-//! ```text
-//! job|~work  What the service does to many at once    a noun; a hidden name
-//!   columns: ID 0 id; STATE 1 state                    of its lists; fields: those of one object (show.rs)
-//!   show|look = getJob  One job, and how far it is     a verb; another name; the operation as the API names it
-//!     --follow  Watch it to its end                    how its flags differ from the operation (flag.rs)
-//!   cancel = cancelJob  Stop a job
-//!     ? Cancel the job {id}                            what is asked before; {id} is the argument of this name
-//!     > cancelled: {id}                                what is printed after, in place of the answer
-//!     | What it has done stays done.                   the end of the help page
-//! ```
+//! A row says which operation of the API a verb calls, how its flags differ from that, what is asked before and said after,
+//! and, where that is not enough, which function of the noun's file runs.
 //!
-//! `  @name` begins lines that several verbs include with `    @name`. Without verbs, the first line is the command.
-//! What a table cannot say is a function of the noun's file ([`online`], [`answered`], [`offline`]).
-//!
-//! Not here: the rows and fields that are printed ([`super::noun`]).
+//! Not here: the flags ([`super::flag`]), and the rows and fields that are printed ([`super::noun`]).
 
 use clap::{ArgGroup, ArgMatches, Args, Command, FromArgMatches};
 use data_encoding::BASE64;
@@ -24,7 +13,7 @@ use crate::api::route::{Body, Route};
 use crate::api::routes;
 use crate::base::text::without_mark;
 use crate::cli::exit::Failure;
-use crate::cli::flag::{self, Field, Part};
+use crate::cli::flag::{self, Field, Flag, Part};
 use crate::cli::noun::{Confirm, Listing, Noun, Query};
 use crate::cli::remote::GlobalArgs;
 use crate::cli::remote::{ConnectArgs, Remote, percent_encoded, with_query};
@@ -37,18 +26,13 @@ pub(super) type Done = Result<(), Failure>;
 /// The commands of a noun.
 pub(super) struct Commands {
     noun: &'static Noun,
-    table: &'static str,
-    custom: &'static [CustomVerb],
+    /// The noun; without verbs, the only command.
+    own: CommandRow,
+    verbs: &'static [CommandRow],
     inner: &'static [&'static Self],
 }
 
-/// Verbs, with `|` between them, that run in their own way.
-pub(super) struct CustomVerb {
-    verbs: &'static str,
-    run: Run,
-    more: fn(Command) -> Command,
-}
-
+/// How a command is carried out.
 #[derive(Clone, Copy)]
 enum Run {
     Online(fn(&Call<'_>, &Remote) -> Done),
@@ -64,88 +48,125 @@ pub(super) fn one_of(command: Command, flags: &'static [&'static str]) -> Comman
     command.group(ArgGroup::new("one").args(flags).required(true))
 }
 
-/// A verb that calls the service.
-pub(super) const fn online(verbs: &'static str, run: fn(&Call<'_>, &Remote) -> Done) -> CustomVerb {
-    CustomVerb { verbs, run: Run::Online(run), more: std::convert::identity }
-}
-
-/// A verb that does as usual, but shows the answer in its own way, unless as JSON.
-pub(super) const fn answered(verbs: &'static str, show: Show) -> CustomVerb {
-    CustomVerb { verbs, run: Run::Usual(Some(show)), more: std::convert::identity }
-}
-
-/// A verb that runs without the service, or calls it itself.
-pub(super) const fn offline(verbs: &'static str, run: fn(&Call<'_>) -> Done) -> CustomVerb {
-    CustomVerb { verbs, run: Run::Offline(run), more: std::convert::identity }
-}
-
-impl CustomVerb {
-    /// Adds arguments, or says more about them.
-    pub(super) const fn more(self, more: fn(Command) -> Command) -> Self {
-        Self { more, ..self }
-    }
-}
-
-/// What a table says of a command.
-#[derive(Default)]
-struct Entry {
+/// A row of a table of commands.
+#[derive(Clone, Copy)]
+pub(super) struct CommandRow {
     name: &'static str,
-    shown: Vec<&'static str>,
-    hidden: Vec<&'static str>,
+    also: &'static [&'static str],
+    hidden: &'static [&'static str],
     operation: &'static str,
     about: &'static str,
-    flags: Vec<&'static str>,
+    flags: &'static [&'static [Flag]],
     asks: &'static str,
-    done: &'static str,
-    after_help: Vec<&'static str>,
+    says: &'static str,
+    ends: &'static [&'static str],
+    run: Run,
+    more: Option<fn(Command) -> Command>,
 }
 
-impl Entry {
-    fn read(line: &'static str) -> Self {
-        let (head, about) = line.split_once("  ").unwrap_or((line, ""));
-        let (names, operation) = head.split_once(" = ").unwrap_or((head, ""));
-        let mut names = names.split('|');
-        let name = names.next().unwrap_or_default();
-        let (hidden, shown): (Vec<&str>, Vec<&str>) = names.partition(|name| name.starts_with('~'));
-        let hidden = hidden.into_iter().map(|name| name.trim_start_matches('~')).collect();
-        Self { name, shown, hidden, operation, about, ..Self::default() }
+/// A command with its help text.
+pub(super) const fn command(name: &'static str, about: &'static str) -> CommandRow {
+    CommandRow {
+        name,
+        also: &[],
+        hidden: &[],
+        operation: "",
+        about,
+        flags: &[],
+        asks: "",
+        says: "",
+        ends: &[],
+        run: Run::Usual(None),
+        more: None,
+    }
+}
+
+impl CommandRow {
+    /// Sets the operation of the API, as the API names it.
+    pub(super) const fn calls(self, operation: &'static str) -> Self {
+        Self { operation, ..self }
     }
 
-    /// Takes a line below the command.
-    fn add(&mut self, line: &'static str) {
-        match line.split_once(' ').unwrap_or((line, "")) {
-            ("|", text) => self.after_help.push(text),
-            ("?", asks) => self.asks = asks,
-            (">", done) => self.done = done,
-            _ => self.flags.push(line),
-        }
+    /// Adds other names.
+    pub(super) const fn also(self, also: &'static [&'static str]) -> Self {
+        Self { also, ..self }
+    }
+
+    /// Adds other names that no help page shows.
+    pub(super) const fn hidden(self, hidden: &'static [&'static str]) -> Self {
+        Self { hidden, ..self }
+    }
+
+    /// Says how its flags differ from the operation.
+    pub(super) const fn flags(self, flags: &'static [&'static [Flag]]) -> Self {
+        Self { flags, ..self }
+    }
+
+    /// Asks this before: `Cancel the job {id}`, where `{id}` is the argument of this name.
+    pub(super) const fn asks(self, asks: &'static str) -> Self {
+        Self { asks, ..self }
+    }
+
+    /// Prints this after, in place of the answer.
+    pub(super) const fn says(self, says: &'static str) -> Self {
+        Self { says, ..self }
+    }
+
+    /// Sets the lines at the end of its help page.
+    pub(super) const fn ends(self, ends: &'static [&'static str]) -> Self {
+        Self { ends, ..self }
+    }
+
+    /// Calls the service in its own way.
+    pub(super) const fn online(self, run: fn(&Call<'_>, &Remote) -> Done) -> Self {
+        Self { run: Run::Online(run), ..self }
+    }
+
+    /// Does as usual, but shows the answer in its own way, unless as JSON.
+    pub(super) const fn answered(self, show: Show) -> Self {
+        Self { run: Run::Usual(Some(show)), ..self }
+    }
+
+    /// Runs without the service, or calls it itself.
+    pub(super) const fn offline(self, run: fn(&Call<'_>) -> Done) -> Self {
+        Self { run: Run::Offline(run), ..self }
+    }
+
+    /// Adds arguments, or says more about them.
+    pub(super) const fn more(self, more: fn(Command) -> Command) -> Self {
+        Self { more: Some(more), ..self }
+    }
+
+    fn table(&self) -> Vec<Flag> {
+        self.flags.concat()
     }
 
     fn route(&self) -> Option<&'static Route> {
         routes().find(|route| !self.operation.is_empty() && route.doc.id == self.operation)
     }
 
-    fn command(&self) -> Command {
-        let command = Command::new(self.name).visible_aliases(&self.shown).aliases(&self.hidden);
-        let command = command.about(self.about);
-        if self.after_help.is_empty() {
-            command
-        } else {
-            command.after_help(self.after_help.join("\n"))
-        }
+    /// The command, without its flags.
+    fn bare(&self) -> Command {
+        let names = Command::new(self.name).visible_aliases(self.also.iter().copied());
+        let command = names.aliases(self.hidden.iter().copied()).about(self.about);
+        if self.ends.is_empty() { command } else { command.after_help(self.ends.join("\n")) }
     }
 
     fn with_flags(&self, command: Command) -> Command {
         let route = self.route();
         let fields = route.map(flag::fields).unwrap_or_default();
         let is_list = route.is_some_and(is_list);
-        let mut command = command.args(flag::args(&fields, &self.flags, is_list));
+        let mut command = command.args(flag::args(&fields, &self.table(), is_list));
         if is_list {
             command = Listing::augment_args(command);
         }
         if !self.asks.is_empty() {
             command = Confirm::augment_args(command);
         }
+        if let Some(more) = self.more {
+            command = more(command);
+        }
+        // Types that add arguments also bring a text about themselves.
         command.about(self.about)
     }
 }
@@ -157,10 +178,10 @@ fn is_list(route: &Route) -> bool {
 impl Commands {
     pub(super) const fn new(
         noun: &'static Noun,
-        table: &'static str,
-        custom: &'static [CustomVerb],
+        own: CommandRow,
+        verbs: &'static [CommandRow],
     ) -> Self {
-        Self { noun, table, custom, inner: &[] }
+        Self { noun, own, verbs, inner: &[] }
     }
 
     /// Commands of a part of the noun.
@@ -168,68 +189,24 @@ impl Commands {
         Self { inner, ..self }
     }
 
-    /// The noun and its verbs, as the table has them.
-    fn read(&self) -> (Entry, Vec<Entry>) {
-        let mut entries: Vec<Entry> = Vec::new();
-        for line in self.table.lines() {
-            let text = line.trim_start();
-            match (line.len() - text.len(), entries.last_mut()) {
-                _ if text.is_empty() => {}
-                (2, _) if ["columns: ", "fields: "].iter().any(|cells| text.starts_with(cells)) => {
-                }
-                (4.., Some(entry)) => entry.add(text),
-                (2, Some(noun)) if text.starts_with('|') => noun.add(text),
-                _ => entries.push(Entry::read(text)),
-            }
-        }
-        let is_block = |entry: &Entry| entry.name.starts_with('@');
-        let (blocks, mut entries): (Vec<Entry>, Vec<Entry>) =
-            entries.into_iter().partition(is_block);
-        for entry in &mut entries {
-            let lines = std::mem::take(&mut entry.flags).into_iter();
-            entry.flags = lines
-                .flat_map(|line| match blocks.iter().find(|block| block.name == line) {
-                    Some(block) => block.flags.clone(),
-                    None => vec![line],
-                })
-                .collect();
-        }
-        let mut entries = entries.into_iter();
-        (entries.next().unwrap_or_default(), entries.collect())
-    }
-
-    pub(super) fn name(&self) -> &'static str {
-        self.read().0.name
+    pub(super) const fn name(&self) -> &'static str {
+        self.own.name
     }
 
     /// The command, without its verbs and flags.
     pub(super) fn command(&self) -> Command {
-        let (entry, verbs) = self.read();
-        let is_noun = !verbs.is_empty();
-        entry.command().subcommand_required(is_noun).arg_required_else_help(is_noun)
+        let is_noun = !self.verbs.is_empty();
+        self.own.bare().subcommand_required(is_noun).arg_required_else_help(is_noun)
     }
 
     /// Adds the verbs with their flags, or the flags of a command without verbs.
     pub(super) fn complete(&self, command: Command) -> Command {
-        let (entry, verbs) = self.read();
-        let flags = |entry: &Entry, command| {
-            let command = entry.with_flags(command);
-            // Types that add arguments also bring a text about themselves.
-            match self.custom_verb(entry.name) {
-                Some(verb) => (verb.more)(command).about(entry.about),
-                None => command,
-            }
-        };
-        if verbs.is_empty() {
-            return flags(&entry, command);
+        if self.verbs.is_empty() {
+            return self.own.with_flags(command);
         }
         let inner = self.inner.iter().map(|inner| inner.complete(inner.command()));
-        let verbs = verbs.iter().map(|verb| flags(verb, verb.command()));
+        let verbs = self.verbs.iter().map(|verb| verb.with_flags(verb.bare()));
         command.subcommands(inner).subcommands(verbs)
-    }
-
-    fn custom_verb(&self, name: &str) -> Option<&'static CustomVerb> {
-        self.custom.iter().find(|verb| verb.verbs.split('|').any(|known| known == name))
     }
 
     pub(super) fn run(
@@ -238,15 +215,14 @@ impl Commands {
         connect: &ConnectArgs,
         global: &GlobalArgs,
     ) -> Done {
-        let (entry, verbs) = self.read();
-        let (name, given) = given.subcommand().unwrap_or((entry.name, given));
+        let (name, given) = given.subcommand().unwrap_or((self.own.name, given));
         if let Some(inner) = self.inner.iter().find(|inner| inner.name() == name) {
             return inner.run(given, connect, global);
         }
-        let mut all = std::iter::once(entry).chain(verbs);
-        let Some(verb) = all.find(|verb| verb.name == name) else { return Ok(()) };
-        let call = Call { noun: self.noun, route: verb.route(), verb, given, connect, global };
-        match self.custom_verb(name).map_or(Run::Usual(None), |verb| verb.run) {
+        let mut all = std::iter::once(&self.own).chain(self.verbs);
+        let Some(row) = all.find(|row| row.name == name) else { return Ok(()) };
+        let call = Call { noun: self.noun, route: row.route(), row: *row, given, connect, global };
+        match row.run {
             Run::Offline(run) => run(&call),
             Run::Online(run) => run(&call, &connect.open(global)?),
             Run::Usual(show) => call.usual(&connect.open(global)?, show),
@@ -257,7 +233,7 @@ impl Commands {
 /// A command that was given.
 pub(super) struct Call<'a> {
     pub(super) noun: &'static Noun,
-    verb: Entry,
+    row: CommandRow,
     route: Option<&'static Route>,
     pub(super) given: &'a ArgMatches,
     pub(super) connect: &'a ConnectArgs,
@@ -321,11 +297,11 @@ impl Call<'_> {
 
     /// The body of the operation, of what was given.
     pub(super) fn body(&self) -> Result<Map<String, Value>, Failure> {
+        let flags = self.row.table();
         let mut body = Map::new();
         for field in self.fields().into_iter().filter(|field| field.part == Part::Body) {
             let Some(value) = field.value(self.given) else { continue };
-            let value =
-                content(&field.name, flag::placeholder(&self.verb.flags, &field.name), value)?;
+            let value = content(&field.name, flag::placeholder(&flags, &field.name), value)?;
             match field.name.split_once('.') {
                 None => put(&mut body, &field.name, value),
                 Some((object, name)) => {
@@ -392,10 +368,10 @@ impl Call<'_> {
 
     /// Asks for confirmation, as the table says.
     pub(super) fn confirm(&self) -> Done {
-        if self.verb.asks.is_empty() {
+        if self.row.asks.is_empty() {
             return Ok(());
         }
-        self.flags::<Confirm>()?.ask(self.filled(self.verb.asks))
+        self.flags::<Confirm>()?.ask(self.filled(self.row.asks))
     }
 
     fn filled(&self, template: &str) -> String {
@@ -422,9 +398,7 @@ impl Call<'_> {
         let answer = self.send(remote, body)?;
         match show {
             Some(show) if !remote.json() => show(self, remote, &answer),
-            None if !self.verb.done.is_empty() => {
-                remote.answer(&answer, self.filled(self.verb.done))
-            }
+            None if !self.row.says.is_empty() => remote.answer(&answer, self.filled(self.row.says)),
             _ => self.noun.print(remote, &answer),
         }
     }
@@ -477,41 +451,28 @@ fn shown(value: &Value) -> String {
 
 #[cfg(test)]
 impl Commands {
-    /// Lines of the table that are about nothing, and flags without a help text.
+    /// Flags of the table that are about nothing or have no help text, and operations that the API does not have.
     pub(super) fn faults(&self) -> Vec<String> {
-        let (noun, verbs) = self.read();
         let mut faults: Vec<String> = self.inner.iter().flat_map(|inner| inner.faults()).collect();
-        let known = |verb: &&CustomVerb| {
-            verb.verbs
-                .split('|')
-                .all(|name| verbs.iter().any(|verb| verb.name == name) || noun.name == name)
-        };
-        let strays = self.custom.iter().filter(|verb| !known(verb));
-        faults.extend(strays.map(|verb| format!("{} has no verb {}", noun.name, verb.verbs)));
+        let name = self.name();
         let mut used = Vec::new();
-        for verb in &verbs {
+        for verb in self.verbs {
             if verb.route().is_none() && !verb.operation.is_empty() {
-                faults
-                    .push(format!("{} {}: no operation {}", noun.name, verb.name, verb.operation));
+                faults.push(format!("{name} {}: no operation {}", verb.name, verb.operation));
             }
             let fields = verb.route().map(flag::fields).unwrap_or_default();
-            used.extend(verb.flags.iter().filter(|line| flag::is_about(line, &fields)));
-            let command = verb.with_flags(verb.command());
-            let silent = command
-                .get_arguments()
-                .filter(|flag| flag.get_help().is_none_or(|help| help.to_string().is_empty()));
+            used.extend(verb.table().into_iter().filter(|flag| flag::is_about(flag, &fields)));
+            let command = verb.with_flags(verb.bare());
+            let is_silent =
+                |arg: &&clap::Arg| arg.get_help().is_none_or(|help| help.to_string().is_empty());
+            let silent = command.get_arguments().filter(is_silent);
             faults.extend(
-                silent.map(|flag| {
-                    format!("{} {}: {} has no help", noun.name, verb.name, flag.get_id())
-                }),
+                silent.map(|arg| format!("{name} {}: {} has no help", verb.name, arg.get_id())),
             );
         }
-        let all = verbs.iter().flat_map(|verb| &verb.flags);
-        let stray: std::collections::BTreeSet<_> =
-            all.filter(|line| !used.contains(line)).collect();
-        faults.extend(
-            stray.into_iter().map(|line| format!("{}: {line:?} is about nothing", noun.name)),
-        );
+        let all = self.verbs.iter().flat_map(CommandRow::table);
+        let stray = all.filter(|flag| !used.contains(flag));
+        faults.extend(stray.map(|flag| format!("{name}: {flag:?} is about nothing")));
         faults
     }
 }

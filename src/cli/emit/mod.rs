@@ -21,59 +21,87 @@ use crate::cli::out::Progress;
 use crate::cli::prelude::*;
 use crate::cli::remote::Answer;
 use crate::cli::timeline::EVENTS;
-use crate::cli::verb::offline;
 
 use batches::{BadLine, Batch, Batches, InputLine, Part};
 use send::{NotStored, SendCounts, Sender};
 use unusable::RejectedFile;
 
-const TABLE: &str = r#"
-emit = publishEvents  Publish events: one from flags, or many as lines of JSON
-    [event_type]  Type of the event, such as invoice.paid; without it, lines are read
-    One event:
-    --payload <JSON>  The payload: JSON, @file, or - for stdin
-    content_type <TYPE>  The payload's media type, if it is not JSON
-    headers --header <FIELD>  A header field for subscriptions that name it, 'Name: value'; may be repeated
-    idempotency_key --key  Idempotency key: an event with a known key is not stored again
-    --aggregate <TYPE/ID> not:aggregate_type,aggregate_id  What it is about, as TYPE/ID
-    aggregate_type <TYPE>  Type of what it is about
-    aggregate_id <ID>  Id of what it is about
-    source_system --source <SYSTEM>  The system it comes from [default: api]
-    target <SUBSCRIPTION>  Deliver to this subscription only
-    ordering_key <KEY>  Events with the same key are delivered in order
-    guaranteed_order  Keep it in order even where the subscription keeps none
-    exclude_failed  Send it although an earlier event of its lane is a dead letter
-    funnel_point <POINT>  The funnel point at which --funnel-value counts; every point if absent
-    funnel_value <VALUE>  Of events with the same value, one at a time is in flight, at subscriptions with a funnel point
-    entity_type <TYPE>  What the aggregate's id is an id of, if several event types change the same thing
-    parent_id <ID> not:parent_key  Its parent, by the parent's id
-    parent_key <KEY>  Its parent, by the parent's key in the same source system
-    parent_binding <hard|soft>  hard: the parent completes after this event, and is a dead letter if this is one [default: soft]
-    process_id <ID>  The process it belongs to
-    occurred_at  When it happened (RFC 3339)
-    not_before  Deliver not before this time (RFC 3339)
-    max_attempts  Counted attempts before it becomes a dead letter
-    custom_data <TEXT>  Free text for your own use
-    !*
-    | Lines: one event a line, as POST /v1/events takes it:
-    |   {"event_type":"invoice.paid","idempotency_key":"invoice.paid:4711","payload":{"id":4711}}
-    |
-    | A line that is no usable event stops nothing: it is stored quarantined with the reason (oncebox event list
-    | --status quarantined), or, with --rejected FILE, appended to that file. Each such line is named on stderr.
-    |
-    | The same input may be sent again and is stored once: an event with an idempotency_key for good, an event
-    | without one for 24 hours, if the input and --batch are unchanged.
-"#;
-
 pub(super) const COMMANDS: Commands = Commands::new(
     &EVENTS,
-    TABLE,
-    &[offline("emit", emit).more(|command| {
-        let of_event = |flag: &Arg| flag.get_help_heading() == Some("One event");
-        let command = command
-            .mut_args(|flag| if of_event(&flag) { flag.requires("event_type") } else { flag });
-        EmitArgs::augment_args(command)
-    })],
+    command("emit", "Publish events: one from flags, or many as lines of JSON")
+        .calls("publishEvents")
+        .flags(&[&[
+            optional("event_type")
+                .help("Type of the event, such as invoice.paid; without it, lines are read"),
+            field("One").value("event:"),
+            own("payload").value("JSON").help("The payload: JSON, @file, or - for stdin"),
+            field("content_type")
+                .value("TYPE")
+                .help("The payload's media type, if it is not JSON"),
+            field("headers")
+                .long("header")
+                .value("FIELD")
+                .help("A header field for subscriptions that name it, 'Name: value'; may be repeated"),
+            field("idempotency_key")
+                .long("key")
+                .help("Idempotency key: an event with a known key is not stored again"),
+            own("aggregate")
+                .value("TYPE/ID")
+                .not(&["aggregate_type", "aggregate_id"])
+                .help("What it is about, as TYPE/ID"),
+            field("aggregate_type").value("TYPE").help("Type of what it is about"),
+            field("aggregate_id").value("ID").help("Id of what it is about"),
+            field("source_system")
+                .long("source")
+                .value("SYSTEM")
+                .help("The system it comes from [default: api]"),
+            field("target").value("SUBSCRIPTION").help("Deliver to this subscription only"),
+            field("ordering_key")
+                .value("KEY")
+                .help("Events with the same key are delivered in order"),
+            field("guaranteed_order")
+                .help("Keep it in order even where the subscription keeps none"),
+            field("exclude_failed")
+                .help("Send it although an earlier event of its lane is a dead letter"),
+            field("funnel_point")
+                .value("POINT")
+                .help("The funnel point at which --funnel-value counts; every point if absent"),
+            field("funnel_value")
+                .value("VALUE")
+                .help("Of events with the same value, one at a time is in flight, at subscriptions with a funnel point"),
+            field("entity_type")
+                .value("TYPE")
+                .help("What the aggregate's id is an id of, if several event types change the same thing"),
+            field("parent_id")
+                .value("ID")
+                .not(&["parent_key"])
+                .help("Its parent, by the parent's id"),
+            field("parent_key")
+                .value("KEY")
+                .help("Its parent, by the parent's key in the same source system"),
+            field("parent_binding")
+                .value("hard|soft")
+                .help("hard: the parent completes after this event, and is a dead letter if this is one [default: soft]"),
+            field("process_id").value("ID").help("The process it belongs to"),
+            field("occurred_at").help("When it happened (RFC 3339)"),
+            field("not_before").help("Deliver not before this time (RFC 3339)"),
+            field("max_attempts").help("Counted attempts before it becomes a dead letter"),
+            field("custom_data").value("TEXT").help("Free text for your own use"),
+            ONLY_THESE,
+        ]])
+        .offline(emit)
+        .more(|command| { let of_event = |flag: &Arg| flag.get_help_heading() == Some("One event"); let command = command .mut_args(|flag| if of_event(&flag) { flag.requires("event_type") } else { flag }); EmitArgs::augment_args(command) })
+        .ends(&[
+            "Lines: one event a line, as POST /v1/events takes it:",
+            "  {\"event_type\":\"invoice.paid\",\"idempotency_key\":\"invoice.paid:4711\",\"payload\":{\"id\":4711}}",
+            "",
+            "A line that is no usable event stops nothing: it is stored quarantined with the reason (oncebox event list",
+            "--status quarantined), or, with --rejected FILE, appended to that file. Each such line is named on stderr.",
+            "",
+            "The same input may be sent again and is stored once: an event with an idempotency_key for good, an event",
+            "without one for 24 hours, if the input and --batch are unchanged.",
+        ]),
+    &[],
 );
 
 #[derive(Debug, Args)]
