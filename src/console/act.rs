@@ -231,7 +231,7 @@ impl Task {
                     (code(view, secret))
                 }
                 @if !answer.items("checks").is_empty() {
-                    (Cells("check = name; state = state state; detail", &[]).table(view, view.t.checks, answer.items("checks"), EmptyNote::default()))
+                    (Cells(&[cell("check").of("name"), cell("state").state("state"), cell("detail")], &[]).table(view, view.t.checks, answer.items("checks"), EmptyNote::default()))
                 }
                 details { summary { (view.t.whole_answer) } (json(view, &without_secrets(&answer))) }
                 p { a.button href=(next) { (view.t.go_on) } }

@@ -32,7 +32,15 @@ fn figure(view: &View<'_>, name: &str, what: &str, rows: &[Value], chars: usize)
         row.field(field).as_i64().map_or_else(nothing, |ms| html! { (span(ms)) })
     };
     let cells = Cells(
-        "at; volume; failed; failure_rate; half_took; most_took; known_minutes = minutes",
+        &[
+            cell("at"),
+            cell("volume"),
+            cell("failed"),
+            cell("failure_rate"),
+            cell("half_took"),
+            cell("most_took"),
+            cell("known_minutes").of("minutes"),
+        ],
         &[
             (
                 "at",

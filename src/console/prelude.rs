@@ -4,7 +4,7 @@ pub(super) use maud::{Markup, html};
 pub(super) use serde_json::Value;
 
 pub(super) use crate::console::actions;
-pub(super) use crate::console::cells::{Cells, Computed};
+pub(super) use crate::console::cells::{Cells, Computed, cell};
 pub(super) use crate::console::elements::{
     EmptyNote, beginning, button, code, cut, facts, hidden, json, link, link_of, millis, name_of,
     nothing, number, span, state, table, text_or, time, time_or, told, word,

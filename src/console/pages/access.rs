@@ -5,7 +5,14 @@ use crate::console::prelude::*;
 pub(super) fn users(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let is_disabled = |row: &Value| row.maybe("disabled_at").is_some();
-    let cells = "name; role; logs_in_by; last_log_in = time last_login_at; state; act";
+    let cells = &[
+        cell("name"),
+        cell("role"),
+        cell("logs_in_by"),
+        cell("last_log_in").time("last_login_at"),
+        cell("state"),
+        cell("act"),
+    ];
     let computed: Computed<'_> = &[
         (
             "logs_in_by",
@@ -36,7 +43,7 @@ pub(super) fn tenants(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let is_suspended = |row: &Value| row.maybe("suspended_at").is_some();
     let cells = Cells(
-        "name; title; state; made = time created_at; act",
+        &[cell("name"), cell("title"), cell("state"), cell("made").time("created_at"), cell("act")],
         &[
             ("state", &|row| state(if is_suspended(row) { "suspended" } else { "active" })),
             ("act", &|row| {
@@ -77,8 +84,15 @@ fn sessions(view: &View<'_>, path: &str, title: &str) -> Result<Content, PageErr
     let t = view.t;
     let is_own = path.contains("/me/");
     let action = if is_own { &actions::END_OWN_SESSION } else { &actions::END_SESSION };
-    let cells = "user_name; address; browser = if user_agent; began = time created_at; \
-                 last_used = time last_used_at; until = time ends_at; act";
+    let cells = &[
+        cell("user_name"),
+        cell("address"),
+        cell("browser").filled("user_agent"),
+        cell("began").time("created_at"),
+        cell("last_used").time("last_used_at"),
+        cell("until").time("ends_at"),
+        cell("act"),
+    ];
     let computed: Computed<'_> = &[
         ("user_name", &|row| {
             html! {
@@ -98,8 +112,15 @@ pub(super) fn tokens(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let now = view.inner().api.env.clock.wall().to_string();
     let is_revoked = |row: &Value| row.maybe("revoked_at").is_some();
-    let cells = "name; role; state; made = time created_at; valid_until = time expires_at; \
-                 last_used = time last_used_at; act";
+    let cells = &[
+        cell("name"),
+        cell("role"),
+        cell("state"),
+        cell("made").time("created_at"),
+        cell("valid_until").time("expires_at"),
+        cell("last_used").time("last_used_at"),
+        cell("act"),
+    ];
     let computed: Computed<'_> = &[
         ("state", &|row| {
             // Times of the API have one form, so they compare as text.

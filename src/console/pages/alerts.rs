@@ -8,7 +8,14 @@ pub(super) fn show(view: &View<'_>) -> Result<Content, PageError> {
     let all = view.query.get("all").unwrap_or_default();
     let channels = view.read("/v1/alert-channels", &[("limit", "100")])?;
     let escalations = Cells(
-        "kind; what = subject; detail; since = time first_at; count; act",
+        &[
+            cell("kind"),
+            cell("what").of("subject"),
+            cell("detail"),
+            cell("since").time("first_at"),
+            cell("count"),
+            cell("act"),
+        ],
         &[
             ("kind", &|row| {
                 let class = Class::parse(row.text("class"));
@@ -24,7 +31,14 @@ pub(super) fn show(view: &View<'_>) -> Result<Content, PageError> {
         ],
     );
     let told = Cells(
-        "name; goes_to; severity; state; last_success = time last_success_at; act",
+        &[
+            cell("name"),
+            cell("goes_to"),
+            cell("severity"),
+            cell("state"),
+            cell("last_success").time("last_success_at"),
+            cell("act"),
+        ],
         &[
             ("goes_to", &|row| html! { (row.text("kind")) " " (row.text("target")) }),
             ("state", &|row| match (row.maybe("failing_since"), row.maybe("last_success_at")) {

@@ -24,7 +24,14 @@ pub(super) fn entries(view: &View<'_>) -> Result<Content, PageError> {
         ("until", t.until, FilterInput::Time),
     ];
     let cells = Cells(
-        "at; who; action; resource; result = state result; changes",
+        &[
+            cell("at"),
+            cell("who"),
+            cell("action"),
+            cell("resource"),
+            cell("result").state("result"),
+            cell("changes"),
+        ],
         &[
             ("at", &|row| html! { a href=(path(row)) { (time(row.text("at"))) } }),
             ("who", &|row| {
@@ -87,8 +94,17 @@ pub(super) fn entry(view: &View<'_>) -> Result<Content, PageError> {
         .map(|(name, before, after)| vec![html! { (name) }, cut(before, most), cut(after, most)])
         .collect();
     let known = Cells(
-        "at = time at; who; action; resource; result = state result; address; browser = user_agent; request_id; \
-         hash = id hash",
+        &[
+            cell("at").time("at"),
+            cell("who"),
+            cell("action"),
+            cell("resource"),
+            cell("result").state("result"),
+            cell("address"),
+            cell("browser").of("user_agent"),
+            cell("request_id"),
+            cell("hash").id("hash"),
+        ],
         &[
             (
                 "who",

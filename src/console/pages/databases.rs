@@ -6,8 +6,17 @@ pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let found = view.read("/v1/databases", &[])?;
     let cells = Cells(
-        "name = code name; product; state = state state; since = time since; used_by; connections; restarts; \
-         error = last_error; act",
+        &[
+            cell("name").code("name"),
+            cell("product"),
+            cell("state").state("state"),
+            cell("since").time("since"),
+            cell("used_by"),
+            cell("connections"),
+            cell("restarts"),
+            cell("error").of("last_error"),
+            cell("act"),
+        ],
         &[
             ("used_by", &|row| users(view, row)),
             ("connections", &|row| html! { (row.int("in_use")) " / " (row.int("connections")) }),

@@ -16,10 +16,20 @@ pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
         format!("{title}{} {}", if title == t.dead_letters { ":" } else { "," }, word(part))
     });
     let may = view.may(Operate);
-    let shown = "pick; delivery = link deliveries id; event; subscription; reason = if reason; at = time finished_at; \
-                 +event_type; +attempts = attempt_count; +made = time created_at";
+    let shown = &[
+        cell("pick"),
+        cell("delivery").link("deliveries", "id"),
+        cell("event"),
+        cell("subscription"),
+        cell("reason").filled("reason"),
+        cell("at").time("finished_at"),
+        cell("event_type").further(),
+        cell("attempts").of("attempt_count").further(),
+        cell("made").time("created_at").further(),
+    ];
+    let without_pick = shown.get(1..).unwrap_or_default();
     let cells = Cells(
-        if may { shown } else { shown.trim_start_matches("pick; ") },
+        if may { shown } else { without_pick },
         &[
             ("pick", &|row| {
                 let id = row.text("id");
@@ -51,7 +61,15 @@ fn groups(view: &View<'_>, summary: &Value) -> Markup {
     let code =
         |row: &Value| row.field("code").as_i64().map(|code| code.to_string()).unwrap_or_default();
     let cells = Cells(
-        "subscription; error; reason; count; oldest = time oldest_at; newest_one = time newest_at; act",
+        &[
+            cell("subscription"),
+            cell("error"),
+            cell("reason"),
+            cell("count"),
+            cell("oldest").time("oldest_at"),
+            cell("newest_one").time("newest_at"),
+            cell("act"),
+        ],
         &[
             ("subscription", &|row| {
                 let name = row.text("subscription");
@@ -101,7 +119,14 @@ fn to_pick(view: &View<'_>, table: &Markup) -> Markup {
 pub(super) fn jobs(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let cells = Cells(
-        "id = link jobs id; kind = word kind; state = state state; progress; who = requested_by; at = time created_at",
+        &[
+            cell("id").link("jobs", "id"),
+            cell("kind").word("kind"),
+            cell("state").state("state"),
+            cell("progress"),
+            cell("who").of("requested_by"),
+            cell("at").time("created_at"),
+        ],
         &[(
             "progress",
             &|row| html! { (number(row.int("done"))) " / " (number(row.int("matched"))) },
@@ -118,7 +143,14 @@ pub(super) fn job(view: &View<'_>) -> Result<Content, PageError> {
     let matched = found.int("matched");
     let more = if found.is("matched_more") { "+" } else { "" };
     let known = Cells(
-        "skipped; deliveries; who = requested_by; reason = if reason; at = time created_at; completed = time finished_at",
+        &[
+            cell("skipped"),
+            cell("deliveries"),
+            cell("who").of("requested_by"),
+            cell("reason").filled("reason"),
+            cell("at").time("created_at"),
+            cell("completed").time("finished_at"),
+        ],
         &[("skipped", &|job| html! { (job.int("skipped") + job.int("acted_on_meanwhile")) })],
     );
     let body = html! {
@@ -136,7 +168,7 @@ pub(super) fn job(view: &View<'_>) -> Result<Content, PageError> {
         (known.facts(view, &found))
         @if !found.field("became").is_null() {
             h2 { (t.what_became) }
-            (Cells("sent; failed_again; retrying; waiting; ended; gone", &[]).facts(view, found.field("became")))
+            (Cells(&[cell("sent"), cell("failed_again"), cell("retrying"), cell("waiting"), cell("ended"), cell("gone")], &[]).facts(view, found.field("became")))
         }
         h2 { (t.filter) }
         (json(view, found.field("filter")))

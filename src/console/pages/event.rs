@@ -27,9 +27,21 @@ pub(super) fn event(view: &View<'_>) -> Result<Content, PageError> {
     let children =
         view.read_or_null("/v1/events", &[("parent_id", event.text("id")), ("limit", "20")]);
     let known = Cells(
-        "event_type; at = time received_at; occurred = time occurred_at; completed = time completed_at; \
-         source = source_system; key = code idempotency_key; webhook_id = id webhook_id; id = id id; repeated; \
-         process = if process_id; parent; archived = if archived_in; expunged = if expunged_at",
+        &[
+            cell("event_type"),
+            cell("at").time("received_at"),
+            cell("occurred").time("occurred_at"),
+            cell("completed").time("completed_at"),
+            cell("source").of("source_system"),
+            cell("key").code("idempotency_key"),
+            cell("webhook_id").id("webhook_id"),
+            cell("id").id("id"),
+            cell("repeated"),
+            cell("process").filled("process_id"),
+            cell("parent"),
+            cell("archived").filled("archived_in"),
+            cell("expunged").filled("expunged_at"),
+        ],
         &[
             ("repeated", &repeated),
             ("parent", &|event| {
@@ -37,7 +49,10 @@ pub(super) fn event(view: &View<'_>) -> Result<Content, PageError> {
             }),
         ],
     );
-    let child = Cells("name; event_type; state = state status", &[("name", &link_to_event)]);
+    let child = Cells(
+        &[cell("name"), cell("event_type"), cell("state").state("status")],
+        &[("name", &link_to_event)],
+    );
     let body = html! {
         div.actions {
             @if event.text("status") != "quarantined" && event.maybe("expunged_at").is_none() {
@@ -125,9 +140,19 @@ pub(super) fn webhook(view: &View<'_>) -> Result<Content, PageError> {
     let path = format!("/v1/webhook-events/{}", segment(id));
     let (event, payload) = view.read_payload(&path, MAX_PAYLOAD_BYTES)?;
     let known = Cells(
-        "provider; event_type; at = time received_at; completed = time completed_at; signature; \
-         provider_id = code provider_event_id; webhook_id = id webhook_id; id = id id; repeated; \
-         archived = if archived_in; expunged = if expunged_at",
+        &[
+            cell("provider"),
+            cell("event_type"),
+            cell("at").time("received_at"),
+            cell("completed").time("completed_at"),
+            cell("signature"),
+            cell("provider_id").code("provider_event_id"),
+            cell("webhook_id").id("webhook_id"),
+            cell("id").id("id"),
+            cell("repeated"),
+            cell("archived").filled("archived_in"),
+            cell("expunged").filled("expunged_at"),
+        ],
         &[
             ("repeated", &repeated),
             ("signature", &|event| {
@@ -155,7 +180,13 @@ pub(super) fn delivery(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let found = view.one("/v1/deliveries")?;
     let known = Cells(
-        "event; event_type; lane; runs = run_no; attempts",
+        &[
+            cell("event"),
+            cell("event_type"),
+            cell("lane"),
+            cell("runs").of("run_no"),
+            cell("attempts"),
+        ],
         &[
             ("event", &link_of),
             ("lane", &|of| of.maybe("lane").map_or_else(nothing, |lane| link("lanes", lane))),

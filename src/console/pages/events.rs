@@ -21,8 +21,18 @@ pub(super) fn events(view: &View<'_>) -> Result<Content, PageError> {
     ];
     let own = view.query.get("operational").map(|own| ("operational", own));
     let cells = Cells(
-        "name; event_type; state = state status; at = time received_at; source = source_system; error = if last_error; \
-         +key = code idempotency_key; +completed = time completed_at; +occurred = time occurred_at; +id = id id",
+        &[
+            cell("name"),
+            cell("event_type"),
+            cell("state").state("status"),
+            cell("at").time("received_at"),
+            cell("source").of("source_system"),
+            cell("error").filled("last_error"),
+            cell("key").code("idempotency_key").further(),
+            cell("completed").time("completed_at").further(),
+            cell("occurred").time("occurred_at").further(),
+            cell("id").id("id").further(),
+        ],
         &[("name", &link_to_event)],
     );
     let empty = EmptyNote { text: t.no_events, hint: t.no_events_help };
@@ -55,8 +65,16 @@ pub(super) fn received(view: &View<'_>) -> Result<Content, PageError> {
         ("until", t.until, FilterInput::Time),
     ];
     let cells = Cells(
-        "provider_id; provider; event_type; state = state status; at = time received_at; repeated = duplicate_count; \
-         +completed = time completed_at; +id = id id",
+        &[
+            cell("provider_id"),
+            cell("provider"),
+            cell("event_type"),
+            cell("state").state("status"),
+            cell("at").time("received_at"),
+            cell("repeated").of("duplicate_count"),
+            cell("completed").time("completed_at").further(),
+            cell("id").id("id").further(),
+        ],
         &[("provider_id", &|row| {
             html! { a href={ "/console/webhooks/" (segment(row.text("id"))) } { (row.text("provider_event_id")) } }
         })],
@@ -82,7 +100,17 @@ fn refused(view: &View<'_>) -> Markup {
     let provider = view.query.get("provider").unwrap_or_default();
     let query = [("limit", "100"), ("provider", provider), ("since", &since), ("until", &until)];
     let rows = view.read_or_null("/v1/refused-webhooks", &query).items("items").to_vec();
-    let cells = Cells("provider; reason; answer = status; address; at = time last_at; count", &[]);
+    let cells = Cells(
+        &[
+            cell("provider"),
+            cell("reason"),
+            cell("answer").of("status"),
+            cell("address"),
+            cell("at").time("last_at"),
+            cell("count"),
+        ],
+        &[],
+    );
     html! {
         h2 { (t.refused) }
         (cells.table(view, t.refused, &rows, EmptyNote { text: t.nothing_refused, hint: "" }))
@@ -106,9 +134,19 @@ pub(super) fn deliveries(view: &View<'_>) -> Result<Content, PageError> {
         ("until", t.until, FilterInput::Time),
     ];
     let cells = Cells(
-        "delivery = link deliveries id; event; event_type; subscription = link subscriptions subscription; \
-         state = state state; attempts = attempt_count; due_or_done = time due_at|finished_at; \
-         +made = time created_at; +reason = if reason; +lane; +runs = run_no",
+        &[
+            cell("delivery").link("deliveries", "id"),
+            cell("event"),
+            cell("event_type"),
+            cell("subscription").link("subscriptions", "subscription"),
+            cell("state").state("state"),
+            cell("attempts").of("attempt_count"),
+            cell("due_or_done").time("due_at").or("finished_at"),
+            cell("made").time("created_at").further(),
+            cell("reason").filled("reason").further(),
+            cell("lane").further(),
+            cell("runs").of("run_no").further(),
+        ],
         &[("event", &link_of)],
     );
     let empty = EmptyNote { text: t.no_deliveries, hint: t.no_deliveries_help };
@@ -119,7 +157,12 @@ pub(super) fn deliveries(view: &View<'_>) -> Result<Content, PageError> {
 pub(super) fn types(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let cells = Cells(
-        "name = link events/types name; what_it_means; on_invalid = word on_invalid; changed = time updated_at",
+        &[
+            cell("name").link("events/types", "name"),
+            cell("what_it_means"),
+            cell("on_invalid").word("on_invalid"),
+            cell("changed").time("updated_at"),
+        ],
         &[("what_it_means", &|row| cut(row.text("description"), MAX_DESCRIPTION_BYTES))],
     );
     let empty = EmptyNote { text: t.no_event_types, hint: t.no_event_types_help };
@@ -133,7 +176,11 @@ pub(super) fn event_type(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let name = view.param(0);
     let found = view.one("/v1/event-types")?;
-    let known = "on_invalid = word on_invalid; made = time created_at; changed = time updated_at";
+    let known = &[
+        cell("on_invalid").word("on_invalid"),
+        cell("made").time("created_at"),
+        cell("changed").time("updated_at"),
+    ];
     let payload = Some(found.field("example")).filter(|example| !example.is_null());
     // It stands in the address of the form.
     let payload = payload.map(Value::to_string).filter(|text| text.len() <= MAX_EXAMPLE_BYTES);
@@ -171,7 +218,14 @@ pub(super) fn search(view: &View<'_>) -> Result<Content, PageError> {
     let found = view.read("/v1/search", &[("q", q), ("operational", own)])?;
     let rows = found.items("items");
     let cells = Cells(
-        "search_found; kind = word kind; event_type; state; at = time at; matched = word matched",
+        &[
+            cell("search_found"),
+            cell("kind").word("kind"),
+            cell("event_type"),
+            cell("state"),
+            cell("at").time("at"),
+            cell("matched").word("matched"),
+        ],
         &[
             ("search_found", &|row| {
                 let page = match row.text("kind") {

@@ -9,7 +9,14 @@ pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
         ("blocked", t.blocked, FilterInput::Choice(&["true"])),
     ];
     let cells = Cells(
-        "key; subscription; state; why = told why; since = time since; behind",
+        &[
+            cell("key"),
+            cell("subscription"),
+            cell("state"),
+            cell("why").told("why"),
+            cell("since").time("since"),
+            cell("behind"),
+        ],
         &[
             (
                 "key",
@@ -45,7 +52,14 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
     let head = lane.maybe("delivery").filter(|id| !is_listed(id));
     let name = lane.maybe("key").unwrap_or_else(|| view.param(0));
     let cells = Cells(
-        "delivery = link deliveries id; event; state = state state; reason = if reason; at = time order_at; act",
+        &[
+            cell("delivery").link("deliveries", "id"),
+            cell("event"),
+            cell("state").state("state"),
+            cell("reason").filled("reason"),
+            cell("at").time("order_at"),
+            cell("act"),
+        ],
         &[("event", &link_of), ("act", &|row| buttons(view, row.text("id"), row.text("state")))],
     );
     let body = html! {

@@ -224,7 +224,11 @@ fn strips(view: &View<'_>, recent: &Value) -> Markup {
         row.items("attempts").iter().filter(|row| row.text("class") == "success").count()
     };
     let cells = Cells(
-        "subscription = link subscriptions subscription; last_attempts; succeeded",
+        &[
+            cell("subscription").link("subscriptions", "subscription"),
+            cell("last_attempts"),
+            cell("succeeded"),
+        ],
         &[
             ("last_attempts", &|row| strip(view, row.items("attempts"))),
             ("succeeded", &|row| html! { (good(row)) " / " (row.items("attempts").len()) }),
@@ -241,6 +245,7 @@ fn strips(view: &View<'_>, recent: &Value) -> Markup {
 
 /// The checks of `/readyz`.
 pub(super) fn checks(view: &View<'_>, found: &Value) -> Markup {
-    let cells = Cells("check = word name; state = state state; detail", &[]);
+    let cells =
+        Cells(&[cell("check").word("name"), cell("state").state("state"), cell("detail")], &[]);
     cells.table(view, view.t.checks, found.items("checks"), EmptyNote::default())
 }

@@ -34,7 +34,11 @@ fn in_doubt(view: &View<'_>) -> Markup {
     let t = view.t;
     let found = view.read_or_null("/v1/in-doubt", &[]);
     let known = Cells(
-        "count; restored = time restored_at; events_held_until = time until",
+        &[
+            cell("count"),
+            cell("restored").time("restored_at"),
+            cell("events_held_until").time("until"),
+        ],
         &[(
             "count",
             &|of| html! { a href="/console/deliveries?state=in_doubt" { (of.int("in_doubt")) } },
@@ -57,7 +61,7 @@ pub(super) fn in_force(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let found = view.read("/v1/settings", &[])?;
     let cells = Cells(
-        "name = code key; value; set_by; meaning = about",
+        &[cell("name").code("key"), cell("value"), cell("set_by"), cell("meaning").of("about")],
         &[
             ("value", &|row| {
                 let value = match row.field("value") {
@@ -93,7 +97,14 @@ pub(super) fn backups(view: &View<'_>) -> Result<Content, PageError> {
     let all = found.items("items");
     let (shown, _) = all.split_at(all.len().min(MAX_BACKUPS));
     let cells = Cells(
-        "made = time created_at; file; size; made_by = word reason; version; act",
+        &[
+            cell("made").time("created_at"),
+            cell("file"),
+            cell("size"),
+            cell("made_by").word("reason"),
+            cell("version"),
+            cell("act"),
+        ],
         &[
             ("size", &|row| html! { (megabytes(row.int("bytes"))) }),
             ("file", &|row| {

@@ -8,14 +8,27 @@ pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
     let found = view.read("/v1/sources", &[("limit", "200")])?;
     let providers = view.read("/v1/providers", &[("limit", "200")])?;
     let of_source = Cells(
-        "name = link sources name; kind; state = state state; events = event_count; last_event = time last_event_at; \
-         lag; error = last_error|waits_for",
+        &[
+            cell("name").link("sources", "name"),
+            cell("kind"),
+            cell("state").state("state"),
+            cell("events").of("event_count"),
+            cell("last_event").time("last_event_at"),
+            cell("lag"),
+            cell("error").of("last_error").or("waits_for"),
+        ],
         &[("lag", &|row| {
             if row.field("lag").is_null() { nothing() } else { number(row.int("lag")) }
         })],
     );
-    let of_provider =
-        Cells("name = link providers name; scheme = scheme.kind; url = code url|path", &[]);
+    let of_provider = Cells(
+        &[
+            cell("name").link("providers", "name"),
+            cell("scheme").of("scheme.kind"),
+            cell("url").code("url").or("path"),
+        ],
+        &[],
+    );
     let body = html! {
         div.actions { (button(view, &actions::CREATE_SOURCE, &[])) }
         (of_source.table(view, t.sources, found.items("items"), EmptyNote { text: t.no_sources, hint: t.no_sources_help }))
@@ -31,8 +44,13 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
     let name = view.param(0);
     let found = view.one("/v1/sources")?;
     let given = [("name", name)];
-    let known = "cursor; events = event_count; last_event = time last_event_at; last_read = time last_read_at; \
-                 failing_since = time failing_since";
+    let known = &[
+        cell("cursor"),
+        cell("events").of("event_count"),
+        cell("last_event").time("last_event_at"),
+        cell("last_read").time("last_read_at"),
+        cell("failing_since").time("failing_since"),
+    ];
     let body = html! {
         div.actions {
             @if found.text("state") == "PAUSED" { (button(view, &actions::RESUME_SOURCE, &given)) }
@@ -57,7 +75,10 @@ fn test(view: &View<'_>) -> Markup {
     match view.read(&format!("/v1/sources/{}/test", segment(view.param(0))), &[]) {
         Err(error) => html! { p.error { (error.detail) } },
         Ok(found) => {
-            let cells = Cells("check = name; state = state state; detail", &[]);
+            let cells = Cells(
+                &[cell("check").of("name"), cell("state").state("state"), cell("detail")],
+                &[],
+            );
             cells.table(view, view.t.test, found.items("checks"), EmptyNote::default())
         }
     }
@@ -70,7 +91,7 @@ fn sample(view: &View<'_>) -> Markup {
         Err(error) => html! { p.error { (error.detail) } },
         Ok(found) => html! {
             @if found.is("ok") { p.notice { (t.sample_ok) } } @else { p.error { (t.sample_bad) " " (found.text("why")) } }
-            (Cells("event_type; id = code event_id; url = code url", &[]).facts(view, &found))
+            (Cells(&[cell("event_type"), cell("id").code("event_id"), cell("url").code("url")], &[]).facts(view, &found))
             p.small { (found.each("headers", |name| name.as_str().unwrap_or_default().to_owned()).join(", ")) }
             (code(view, found.text("body")))
         },
@@ -84,7 +105,7 @@ pub(super) fn provider(view: &View<'_>) -> Result<Content, PageError> {
     let secrets = view.read_or_null(&format!("/v1/providers/{}/secrets", segment(name)), &[]);
     let in_force = secrets.items("items");
     let cells = Cells(
-        "version; id = id id; made = time created_at; act",
+        &[cell("version"), cell("id").id("id"), cell("made").time("created_at"), cell("act")],
         &[("act", &|row| {
             let given = [("name", name), ("secret_id", row.text("id"))];
             // The last one stays.
@@ -101,7 +122,7 @@ pub(super) fn provider(view: &View<'_>) -> Result<Content, PageError> {
         p { (t.provider_url) }
         (code(view, found.first_of(&["url", "path"])))
         p { a href=(with_query("/console/webhooks", [("provider", name)])) { (t.received) } }
-        (Cells("scheme = scheme.kind; made = time created_at", &[]).facts(view, &found))
+        (Cells(&[cell("scheme").of("scheme.kind"), cell("made").time("created_at")], &[]).facts(view, &found))
         (history::section(view, &format!("/v1/providers/{}", segment(name)), t.requests))
         h2 { (t.secrets) }
         p { (t.secrets_about) }

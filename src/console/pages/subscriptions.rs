@@ -22,7 +22,14 @@ pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
     ];
     let recent = view.read_or_null("/v1/stats/recent", &[]);
     let cells = Cells(
-        "name = link subscriptions name; state; goes_to = url|target; event_types; last_success = time last_success_at; last_attempts",
+        &[
+            cell("name").link("subscriptions", "name"),
+            cell("state"),
+            cell("goes_to").of("url").or("target"),
+            cell("event_types"),
+            cell("last_success").time("last_success_at"),
+            cell("last_attempts"),
+        ],
         &[
             ("state", &|row| {
                 html! {
@@ -115,10 +122,23 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
     let a_day_ago = view.inner().api.env.clock.wall().minus(Duration::from_hours(24)).to_string();
     let listed = |path: &str| with_query(path, [("subscription", name)]);
     let known = Cells(
-        "goes_to = if url; owner = if owner_id; method; source; event_types; ordering; format = word format; last_success = time last_success_at; \
-         last_failure = time last_failure_at; failing_since = time failing_since; target_health = if health.state; \
-         unhealthy_since = time health.unhealthy_since; probe_failed = if health.detail; last_probe = time health.probed_at; \
-         id = id id",
+        &[
+            cell("goes_to").filled("url"),
+            cell("owner").filled("owner_id"),
+            cell("method"),
+            cell("source"),
+            cell("event_types"),
+            cell("ordering"),
+            cell("format").word("format"),
+            cell("last_success").time("last_success_at"),
+            cell("last_failure").time("last_failure_at"),
+            cell("failing_since").time("failing_since"),
+            cell("target_health").filled("health.state"),
+            cell("unhealthy_since").time("health.unhealthy_since"),
+            cell("probe_failed").filled("health.detail"),
+            cell("last_probe").time("health.probed_at"),
+            cell("id").id("id"),
+        ],
         &[("event_types", &|of| html! { (types(of)) })],
     );
     let body = html! {
@@ -164,7 +184,12 @@ fn calls_in_doubt(view: &View<'_>, of: &Value) -> Markup {
         return html! {};
     }
     let cells = Cells(
-        "call_about = code entity_key; delivery; at = time updated_at; act",
+        &[
+            cell("call_about").code("entity_key"),
+            cell("delivery"),
+            cell("at").time("updated_at"),
+            cell("act"),
+        ],
         &[
             ("delivery", &|call| link("deliveries", call.text("in_doubt"))),
             ("act", &|call| button(view, &actions::END_CALL, &[("id", call.text("delivery"))])),
@@ -219,7 +244,13 @@ fn past_holds(view: &View<'_>, name: &str) -> Markup {
     let path = format!("/v1/subscriptions/{}/past-holds", segment(name));
     let found = view.read_or_null(&path, &[("limit", MAX_PAST_HOLDS)]);
     let cells = Cells(
-        "reason = word reason; since = time since; until = time ended_at; took; detail = told detail",
+        &[
+            cell("reason").word("reason"),
+            cell("since").time("since"),
+            cell("until").time("ended_at"),
+            cell("took"),
+            cell("detail").told("detail"),
+        ],
         &[(
             "took",
             &|hold| html! { (span(millis(hold.text("ended_at")) - millis(hold.text("since")))) },
@@ -244,7 +275,15 @@ fn credentials(view: &View<'_>, name: &str) -> Markup {
     let t = view.t;
     let found = view.read_or_null("/v1/credentials", &[("subscription", name), ("limit", "50")]);
     let cells = Cells(
-        "kind; state; made = time created_at; valid_until = time valid_until; last_used = time last_used_at; rotation; act",
+        &[
+            cell("kind"),
+            cell("state"),
+            cell("made").time("created_at"),
+            cell("valid_until").time("valid_until"),
+            cell("last_used").time("last_used_at"),
+            cell("rotation"),
+            cell("act"),
+        ],
         &[
             ("kind", &|row| html! { (word(row.text("kind"))) " " (row.int("version")) }),
             ("state", &|row| {
@@ -302,7 +341,12 @@ pub(super) fn test(view: &View<'_>) -> Result<Content, PageError> {
         rows.push(vec![html! { (word(step)) }, state("running"), nothing(), nothing()]);
     }
     let known = Cells(
-        "sent_to; event_type; result = state class; they_said = if excerpt",
+        &[
+            cell("sent_to"),
+            cell("event_type"),
+            cell("result").state("class"),
+            cell("they_said").filled("excerpt"),
+        ],
         &[("sent_to", &|result| text_or(result.maybe("url").filter(|url| !url.is_empty())))],
     );
     let body = html! {
