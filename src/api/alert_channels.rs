@@ -17,14 +17,10 @@ use crate::base::id::{self, SubscriptionSeq};
 use crate::model::credential::Settings;
 use crate::model::escalation::{Class, Severity};
 use crate::model::event::{ALERT_TYPE, OWN_SOURCE};
-use crate::model::format::{Format, PayloadFilter};
 use crate::model::json_fields;
-use crate::model::lane::{OrderTerms, Ordering};
 use crate::model::name::Name;
 use crate::model::pattern::Patterns;
-use crate::model::subscription::{
-    CallMethod, NewSubscription, Policy, Source, Subscription, Target,
-};
+use crate::model::subscription::{NewSubscription, Subscription, SubscriptionTerms, Target};
 use crate::model::target_url::TargetUrl;
 use crate::signatures::signing::SigningSecret;
 use crate::store::credentials::{self, Owner};
@@ -330,24 +326,15 @@ fn subscription(
     target: Target,
     now: Timestamp,
 ) -> Result<NewSubscription, Problem> {
+    let event_types = Patterns::parse(&[ALERT_TYPE.to_owned()])
+        .map_err(|error| Problem::unprocessable(error.to_string()))?;
+    let owner_id = OWN_SOURCE.to_owned();
     Ok(NewSubscription {
         id: id::uuid7(now, &*api.env.draw),
         tenant: call.tenant.clone(),
         name,
-        owner_id: OWN_SOURCE.to_owned(),
-        source: Source::Outbox,
-        event_types: Patterns::parse(&[ALERT_TYPE.to_owned()])
-            .map_err(|error| Problem::unprocessable(error.to_string()))?,
         target,
-        method: CallMethod::default(),
-        headers: std::collections::BTreeMap::new(),
-        policy: Policy::default(),
-        ordering: Ordering::None,
-        order: OrderTerms::default(),
-        format: Format::default(),
-        event_headers: Vec::new(),
-        filter: PayloadFilter::default(),
-        template: None,
+        terms: SubscriptionTerms { event_types, owner_id, ..SubscriptionTerms::default() },
     })
 }
 

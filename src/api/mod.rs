@@ -71,6 +71,7 @@ mod subscription_terms;
 mod subscription_trials;
 mod subscriptions;
 mod tenants;
+mod terms_body;
 mod tokens;
 mod users;
 mod webhook_events;

@@ -41,9 +41,9 @@ pub(super) fn as_sent<T: JsonSchema>(_: &mut SchemaGenerator) -> Schema {
 }
 
 pub(super) use crate::base::schema::{
-    AnyDeliveryId, AnyLaneId, AnyObject, AnyValue, Ascii, Base64, Cursor, DayText, HeaderName,
-    LaneCursor, LaneId, Limit, NameText, Sha256, SomeText, StrictBase64, Text, TrueOrFalse,
-    TypeName, Uuid, Whole, values,
+    AnyDeliveryId, AnyLaneId, AnyObject, AnyValue, Ascii, Base64, Cursor, DayText, LaneCursor,
+    LaneId, Limit, NameText, Sha256, SomeText, StrictBase64, Text, TrueOrFalse, TypeName, Uuid,
+    Whole, values,
 };
 
 /// A value of the type `T` whose schema is that of `S`. It is written and read as the value alone.

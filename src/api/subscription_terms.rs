@@ -17,7 +17,7 @@ use crate::model::json_path::Path;
 use crate::model::kafka_topic::KafkaTopic;
 use crate::model::lane::{CallKey, OrderTerms};
 use crate::model::name::Name;
-use crate::model::subscription::{CallMethod, NewSubscription, Policy, Target};
+use crate::model::subscription::{CallMethod, NewSubscription, Policy, SubscriptionTerms, Target};
 use crate::model::target_url::TargetUrl;
 use crate::pipeline::destinations::{effective, lease_time};
 use crate::sys::files;
@@ -322,7 +322,7 @@ fn check_order(new: &NewSubscription) -> Result<(), Problem> {
 
 /// Whether format, event headers, filter and template can be used, and go together.
 fn check_content(new: &NewSubscription) -> Result<(), Problem> {
-    let NewSubscription { format, event_headers, filter, template, .. } = new;
+    let SubscriptionTerms { format, event_headers, filter, template, .. } = &new.terms;
     let is_of_requests =
         *format != Format::default() || !event_headers.is_empty() || template.is_some();
     if is_of_requests && new.target == Target::Pull {

@@ -1,31 +1,27 @@
 //! `/v1/subscriptions`: which events go where, and how.
 
-use std::collections::BTreeMap;
 use std::convert::identity;
 use std::sync::Arc;
 
+use serde::Deserializer;
+use serde::de::Error as _;
+
 use crate::api::audited::ChangeResult;
 use crate::api::call::page_found;
-use crate::api::event_repairs::given;
 use crate::api::prelude::*;
-use crate::api::schema::HeaderName;
 use crate::api::schema::TrueOrFalse;
 use crate::api::sealing::{ToSeal, ids, to_seal};
 use crate::api::subscription_terms::{self as terms, SecretText};
 use crate::api::subscription_trials::{self as trials, OrTrial, Trial};
+use crate::api::terms_body::{BodyForm, TermsBody, TermsChange};
 use crate::base::id::{self, SubscriptionSeq};
-use crate::base::words;
-use crate::formats::filter::MAX_CONDITIONS;
 use crate::model::credential::Settings;
-use crate::model::format::{Condition, Format, PayloadFilter, TemplateText};
+use crate::model::format::PayloadFilter;
 use crate::model::hold::PastHold;
-use crate::model::json_fields::{self, Object};
-use crate::model::lane::{HeadOfLine, OrderTerms, Ordering};
+use crate::model::lane::{HeadOfLine, Ordering};
 use crate::model::name::Name;
-use crate::model::pattern::Patterns;
 use crate::model::subscription::{
-    CallMethod, ChosenTargetKind, NewSubscription, OwnHeaders, Policy, Source, Subscription,
-    SubscriptionState,
+    ChosenTargetKind, NewSubscription, Subscription, SubscriptionState, SubscriptionTerms,
 };
 use crate::signatures::signing::SigningSecret;
 use crate::store::credentials::{self, Owner};
@@ -115,8 +111,8 @@ pub(super) const RESOURCE: Resource = Resource {
 };
 
 /// `POST /v1/subscriptions`
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 struct SubscriptionCreation {
     name: Name,
     /// `http`: events are sent to `url`. `kafka`: they are written to a topic. `folder`: each is written into a file.
@@ -128,58 +124,39 @@ struct SubscriptionCreation {
     /// `folder:` and an absolute path. Of `email`: `mailto:` and the addresses.
     #[schemars(with = "Option<Text<1, 2048>>")]
     url: Option<String>,
-    /// Which types it wants, like `invoice.*`; `*` for all.
-    #[serde(default = "all_types")]
-    event_types: Patterns,
-    /// Where its events come from: `outbox`, `all`, or `provider:<name>`.
-    source: Option<Source>,
-    /// The person or system that answers for it.
-    #[serde(default)]
-    #[schemars(with = "Text<0, 255>")]
-    owner_id: String,
-    #[serde(default)]
-    method: CallMethod,
-    /// Further header fields of its requests. Fields that carry secrets are refused: set a credential.
-    #[serde(default)]
-    #[schemars(with = "OwnHeaders")]
-    headers: BTreeMap<String, String>,
-    #[serde(default, deserialize_with = "json_fields::object")]
-    policy: Policy,
-    /// `key`: events with the same `ordering_key`, else of the same aggregate, go one after another; `strict`: all of
-    /// them do. Of events stored from then on.
-    #[serde(default, deserialize_with = "words::optional")]
-    ordering: Option<Ordering>,
-    #[serde(default, deserialize_with = "json_fields::object")]
-    order: OrderTerms,
-    #[serde(default)]
-    format: Format,
-    /// Names of the events' header fields that are sent with them, whatever their case.
-    #[serde(default)]
-    #[schemars(with = "Vec<HeaderName>", length(max = 64))]
-    event_headers: Vec<String>,
-    /// What a payload must meet, every condition. Of events stored from then on.
-    #[serde(default)]
-    #[schemars(with = "Option<Vec<Condition>>", length(max = MAX_CONDITIONS))]
-    filter: Option<Vec<Object<Condition>>>,
-    #[serde(default, deserialize_with = "json_fields::optional_object")]
-    template: Option<TemplateText>,
+    #[schemars(flatten)]
+    terms: SubscriptionTerms,
     /// To keep one the receiver has.
     #[schemars(with = "Option<SecretText>")]
     secret: Option<String>,
     /// The id of an event or a webhook event: only show what would be sent of it.
-    #[serde(rename = "try")]
-    #[schemars(with = "Option<Uuid>")]
+    #[schemars(with = "Option<Uuid>", rename = "try")]
     tried: Option<String>,
 }
 
-fn all_types() -> Patterns {
-    Patterns::parse(&["*"]).unwrap_or_default()
+impl<'de> Deserialize<'de> for SubscriptionCreation {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let form = BodyForm {
+            required: Some("name"),
+            before: &["name", "target", "url"],
+            after: &["secret", "try"],
+            is_change: false,
+        };
+        let mut body = TermsBody::read(from, form)?;
+        Ok(Self {
+            name: Name::parse(&body.text("name").unwrap_or_default()).map_err(D::Error::custom)?,
+            target: body.text("target"),
+            url: body.text("url"),
+            secret: body.text("secret"),
+            tried: body.text("try"),
+            terms: body.change.into_terms(),
+        })
+    }
 }
 
 /// `PATCH /v1/subscriptions/{id}`: what is absent stays.
-#[expect(clippy::option_option, reason = "absent, null and a value are three things")]
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 struct SubscriptionChange {
     #[schemars(with = "Option<ChosenTargetKind>")]
     target: Option<String>,
@@ -187,42 +164,29 @@ struct SubscriptionChange {
     /// `folder:` and an absolute path. Of `email`: `mailto:` and the addresses.
     #[schemars(with = "Option<Text<1, 2048>>")]
     url: Option<String>,
-    /// Which types it wants, like `invoice.*`; `*` for all.
-    event_types: Option<Patterns>,
-    /// Where its events come from: `outbox`, `all`, or `provider:<name>`.
-    source: Option<Source>,
-    /// The person or system that answers for it.
-    #[schemars(with = "Option<Text<0, 255>>")]
-    owner_id: Option<String>,
-    method: Option<CallMethod>,
-    /// Further header fields of its requests. Fields that carry secrets are refused: set a credential.
-    #[schemars(with = "Option<OwnHeaders>")]
-    headers: Option<BTreeMap<String, String>>,
-    #[serde(default, deserialize_with = "json_fields::optional_object")]
-    policy: Option<Policy>,
-    /// Of events stored from then on.
-    #[serde(default, deserialize_with = "words::optional")]
-    ordering: Option<Ordering>,
-    /// Of events stored from then on.
-    #[serde(default, deserialize_with = "json_fields::optional_object")]
-    order: Option<OrderTerms>,
-    #[schemars(with = "Option<Format>")]
-    format: Option<Format>,
-    /// Names of the events' header fields that are sent with them, whatever their case.
-    #[schemars(with = "Option<Vec<HeaderName>>", length(max = 64))]
-    event_headers: Option<Vec<String>>,
-    /// What a payload must meet, every condition; null removes it. Of events stored from then on.
-    #[serde(default, deserialize_with = "given")]
-    #[schemars(with = "Option<Vec<Condition>>", length(max = MAX_CONDITIONS))]
-    filter: Option<Option<Vec<Object<Condition>>>>,
-    /// Null removes it.
-    #[serde(default, deserialize_with = "given")]
-    #[schemars(with = "Option<TemplateText>")]
-    template: Option<Option<Object<TemplateText>>>,
+    #[schemars(flatten)]
+    terms: TermsChange,
     /// The id of an event or a webhook event: only show what would be sent of it.
-    #[serde(rename = "try")]
-    #[schemars(with = "Option<Uuid>")]
+    #[schemars(with = "Option<Uuid>", rename = "try")]
     tried: Option<String>,
+}
+
+impl<'de> Deserialize<'de> for SubscriptionChange {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let form = BodyForm {
+            required: None,
+            before: &["target", "url"],
+            after: &["try"],
+            is_change: true,
+        };
+        let mut body = TermsBody::read(from, form)?;
+        Ok(Self {
+            target: body.text("target"),
+            url: body.text("url"),
+            tried: body.text("try"),
+            terms: body.change,
+        })
+    }
 }
 
 /// A subscription just made.
@@ -251,19 +215,8 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         id: id::uuid7(now, &*api.env.draw),
         tenant: call.tenant.clone(),
         name: given.name,
-        owner_id: given.owner_id,
-        source: given.source.unwrap_or(Source::Outbox),
-        event_types: given.event_types,
         target,
-        method: given.method,
-        headers: given.headers,
-        policy: given.policy,
-        ordering: given.ordering.unwrap_or_default(),
-        order: given.order,
-        format: given.format,
-        event_headers: given.event_headers,
-        filter: conditions(given.filter),
-        template: given.template,
+        terms: given.terms,
     };
     terms::check(api, &new)?;
     if let Some(event) = given.tried {
@@ -316,8 +269,8 @@ struct PreparedTerms {
 
 impl PreparedTerms {
     fn of(of: &Arc<NewSubscription>) -> Self {
-        let light =
-            NewSubscription { filter: PayloadFilter::default(), ..NewSubscription::clone(of) };
+        let mut light = NewSubscription::clone(of);
+        light.terms.filter = PayloadFilter::default();
         Self { of: Arc::clone(of), light: Arc::new(light), filter: exact(&of.filter) }
     }
 }
@@ -362,34 +315,21 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
         return Err(of_channel(&found));
     }
     let mut wanted = NewSubscription::clone(&found.new);
-    let mut alteration: SubscriptionChange = call.json()?;
-    let tried = alteration.tried.take();
-    let filter = alteration.filter.take().map(conditions);
-    let template = alteration.template.take().map(|found| found.map(|Object(text)| text));
+    let given: SubscriptionChange = call.json()?;
     // Checked here, so that it is refused before it waits for the writer; applied there, to what stands
     // there then.
-    let kind = alteration.target.as_deref();
-    let url = alteration.url.as_deref();
+    let kind = given.target.as_deref();
+    let url = given.url.as_deref();
     let target = terms::changed_target(api, &call.tenant, &wanted.target, kind, url)?;
     let apply = move |new: &mut NewSubscription| {
-        let given = &alteration;
-        replace(&mut new.order, given.order.as_ref());
-        replace(&mut new.format, given.format.as_ref());
-        replace(&mut new.event_headers, given.event_headers.as_ref());
-        replace(&mut new.filter, filter.as_ref());
-        replace(&mut new.template, template.as_ref());
-        replace(&mut new.target, target.as_ref());
-        replace(&mut new.ordering, given.ordering.as_ref());
-        replace(&mut new.event_types, given.event_types.as_ref());
-        replace(&mut new.source, given.source.as_ref());
-        replace(&mut new.owner_id, given.owner_id.as_ref());
-        replace(&mut new.method, given.method.as_ref());
-        replace(&mut new.headers, given.headers.as_ref());
-        replace(&mut new.policy, given.policy.as_ref());
+        given.terms.apply(&mut new.terms);
+        if let Some(target) = &target {
+            new.target.clone_from(target);
+        }
     };
     apply(&mut wanted);
     terms::check(api, &wanted)?;
-    if let Some(event) = tried {
+    if let Some(event) = given.tried {
         return trials::show(api, call, &wanted, &event);
     }
     let now = api.env.clock.wall();
@@ -464,17 +404,6 @@ fn check_group(tx: &WriteTx<'_>, new: &NewSubscription) -> ChangeResult<()> {
          the same kind of target."
     );
     Err(Problem::unprocessable(detail).into())
-}
-
-/// A filter as it is kept; null is none.
-fn conditions(filter: Option<Vec<Object<Condition>>>) -> PayloadFilter {
-    PayloadFilter::of(filter.unwrap_or_default().into_iter().map(|Object(one)| one).collect())
-}
-
-fn replace<T: Clone>(have: &mut T, with: Option<&T>) {
-    if let Some(with) = with {
-        have.clone_from(with);
-    }
 }
 
 /// `POST /v1/subscriptions/{id}/pause`: its deliveries wait.

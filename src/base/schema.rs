@@ -3,6 +3,7 @@
 //! Not here: how the API's description is put together, which `api::openapi` does.
 
 use std::borrow::Cow;
+use std::marker::PhantomData;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
@@ -89,6 +90,29 @@ values! {
 
 described!(Timestamp, json_schema!({ "type": "string", "format": "date-time" }));
 described!(DeliverySeq, DeliveryId::json_schema(&mut SchemaGenerator::default()));
+
+/// The schema of a field that has a default: a request may also say null, an answer never does.
+#[derive(Debug, Default)]
+pub(crate) struct OrNull<T>(PhantomData<T>);
+
+impl<T: JsonSchema> JsonSchema for OrNull<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        // Another name than that of `T`, which would pass for a reference to itself.
+        format!("OrNull_{}", T::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        if generator.contract().is_deserialize() {
+            generator.subschema_for::<Option<T>>()
+        } else {
+            generator.subschema_for::<T>()
+        }
+    }
+}
 
 /// Makes schemas of texts and numbers within bounds.
 macro_rules! bounded {

@@ -127,6 +127,13 @@ pub fn optional<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     read.map_err(|error: ValueError| D::Error::custom(format!("The word cannot be used: {error}")))
 }
 
+/// Reads a word as [`optional`] does; without one it is the default.
+pub fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    from: D,
+) -> Result<T, D::Error> {
+    optional(from).map(Option::unwrap_or_default)
+}
+
 struct Word<T> {
     parse: fn(&str) -> Option<T>,
     known: &'static [&'static str],

@@ -9,13 +9,11 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::base::text::without_mark;
-use crate::model::format::{Condition, Op, PayloadFilter};
+use crate::model::format::{Condition, MAX_CONDITIONS, Op, PayloadFilter};
 use crate::model::json::{Decimal, Json, Members, Unreadable};
 use crate::model::json_path::{MatchState, Path, Step};
 use crate::model::sealed;
 
-/// Conditions of a filter at most.
-pub const MAX_CONDITIONS: usize = 16;
 /// Values of a list at most: each place of the payload is compared with all of them.
 const MAX_LIST: usize = 100;
 /// Bytes of a filter's JSON at most.

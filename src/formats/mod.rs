@@ -24,7 +24,7 @@ use crate::model::delivery::OutgoingRequest;
 use crate::model::event::{OWN_SOURCE, PING};
 use crate::model::format::{Format, TemplateText};
 use crate::model::json::Json;
-use crate::model::subscription::{NewSubscription, Target};
+use crate::model::subscription::{NewSubscription, SubscriptionTerms, Target};
 
 use template::{MAX_OUTPUT_BYTES, Rendered, Template};
 
@@ -115,7 +115,7 @@ pub struct Formats {
 impl Formats {
     /// Compiles what a subscription says; the error says which field of it cannot be used, and why.
     pub fn of(new: &NewSubscription, box_name: Option<String>) -> Result<Self, String> {
-        let NewSubscription { format, event_headers, template, .. } = new;
+        let SubscriptionTerms { format, event_headers, template, .. } = &new.terms;
         let content = Content::of(new);
         content.check(new)?;
         if let Some(TemplateText {

@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 use crate::base::schema::{AnyValue, Ascii, Text, described, values};
 use crate::base::words::{self, words};
 use crate::model::json::Json;
+use crate::model::json_fields::Object;
 use crate::model::json_path::Path;
 
 words! {
@@ -108,6 +109,8 @@ fn usable<'de, D: Deserializer<'de>>(from: D) -> Result<Path, D::Error> {
     path.map_err(|why| D::Error::custom(format!("filter cannot be used: {why}")))
 }
 
+/// The most conditions of a filter.
+pub const MAX_CONDITIONS: usize = 16;
 /// Bytes that conditions may take ready to use; a filter that takes more is kept as its text.
 const MAX_READY_BYTES: usize = 32 * 1024;
 
@@ -187,6 +190,13 @@ impl Serialize for PayloadFilter {
             Self::Ready(conditions) => conditions.serialize(to),
             Self::Text(text) => text.serialize(to),
         }
+    }
+}
+
+impl<'de> Deserialize<'de> for PayloadFilter {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let conditions = Option::<Vec<Object<Condition>>>::deserialize(from)?.unwrap_or_default();
+        Ok(Self::of(conditions.into_iter().map(|Object(condition)| condition).collect()))
     }
 }
 

@@ -33,6 +33,13 @@ pub fn optional_object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     Option::<Object<T>>::deserialize(from).map(|found| found.map(|Object(inner)| inner))
 }
 
+/// Reads a field; null is its default.
+pub fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    from: D,
+) -> Result<T, D::Error> {
+    Option::deserialize(from).map(Option::unwrap_or_default)
+}
+
 struct ObjectFields<T>(PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectFields<T> {

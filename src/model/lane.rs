@@ -63,7 +63,7 @@ pub const PARK_AFTER: u32 = 3;
 const POSTPONE_LIMITS: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_hours(30 * 24);
 
-/// What its order is beyond `ordering`.
+/// What its order is beyond `ordering`. Of events stored from then on.
 // Stored as JSON in `order_terms`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

@@ -129,11 +129,18 @@ impl fmt::Display for Pattern {
 ///
 /// *Shape*: `["invoice.*","order.created"]`.
 #[derive(
-    Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+    Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
 )]
 #[serde(try_from = "Vec<Pattern>", into = "Vec<Pattern>")]
 #[schemars(with = "Vec<Pattern>", inline)]
 pub struct Patterns(Vec<Pattern>);
+
+/// The pattern `*`, which matches each type.
+impl Default for Patterns {
+    fn default() -> Self {
+        Self(vec![Pattern(vec![Segment::Any])])
+    }
+}
 
 impl Patterns {
     /// Reads a list of patterns.
@@ -230,7 +237,8 @@ mod tests {
     fn a_list_matches_if_one_of_it_does() {
         let patterns: Patterns = serde_json::from_str(r#"["invoice.*","order.created"]"#).unwrap();
         assert!(patterns.matches("order.created") && patterns.matches("invoice.paid"));
-        assert!(!patterns.matches("order.paid") && !Patterns::default().matches("order.paid"));
+        assert!(!patterns.matches("order.paid") && Patterns::default().matches("order.paid"));
+        assert!(!Patterns::parse::<&str>(&[]).unwrap().matches("order.paid"));
         assert_eq!(serde_json::to_string(&patterns).unwrap(), r#"["invoice.*","order.created"]"#);
         assert_eq!(Patterns::parse(&["*"; 101]), Err(PatternError::Many(101)));
     }

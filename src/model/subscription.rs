@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use schemars::{JsonSchema, json_schema};
@@ -10,14 +11,16 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::base::clock::Timestamp;
 use crate::base::id::SubscriptionSeq;
 use crate::base::schema::{
-    HEADER_NAME, HeaderName, NameText, SomeText, Text, Uuid, Whole, described, values,
+    HEADER_NAME, HeaderName, NameText, OrNull, SomeText, Text, Uuid, Whole, described, values,
 };
-use crate::base::words::{as_text, words};
+use crate::base::words::{self, as_text, words};
 use crate::model::database_target::DatabaseTarget;
 use crate::model::event::OWN_SOURCE;
 use crate::model::failure::Streak;
 use crate::model::folder::Folder;
-use crate::model::format::{Condition, Format, MAX_HEADERS, PayloadFilter, TemplateText};
+use crate::model::format::{
+    Condition, Format, MAX_CONDITIONS, MAX_HEADERS, PayloadFilter, TemplateText,
+};
 use crate::model::health_probe::{Health, Probe};
 use crate::model::hold::Hold;
 use crate::model::json_fields;
@@ -29,9 +32,10 @@ use crate::model::pattern::Patterns;
 use crate::model::target_url::TargetUrl;
 
 /// Where a subscription's events come from. Stored in `subscriptions.source`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Source {
     /// Events of the outbox.
+    #[default]
     Outbox,
     /// Webhook events of one provider.
     Provider(Name),
@@ -276,7 +280,82 @@ pub struct Policy {
     pub probe: Option<Probe>,
 }
 
-/// A subscription to be stored.
+/// The terms of a subscription, without its name and its target. A creation, a declared subscription and an answer have
+/// these fields, a change has some of them, and each is a column.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SubscriptionTerms {
+    /// Which types it wants, like `invoice.*`; `*` for all.
+    pub event_types: Patterns,
+    /// Where its events come from: `outbox`, `all`, or `provider:<name>`.
+    #[serde(deserialize_with = "json_fields::or_default")]
+    #[schemars(with = "OrNull<Source>")]
+    pub source: Source,
+    /// The person or system that answers for it.
+    #[schemars(with = "Text<0, 255>")]
+    pub owner_id: String,
+    pub method: CallMethod,
+    /// Further header fields of its requests. Fields that carry secrets are refused: set a credential.
+    #[schemars(with = "OwnHeaders")]
+    pub headers: BTreeMap<String, String>,
+    #[serde(deserialize_with = "json_fields::object")]
+    pub policy: Policy,
+    /// `key`: events with the same `ordering_key`, else of the same aggregate, go one after another; `strict`: all of
+    /// them do. Of events stored from then on.
+    #[serde(deserialize_with = "words::or_default")]
+    #[schemars(with = "OrNull<Ordering>")]
+    pub ordering: Ordering,
+    #[serde(deserialize_with = "json_fields::object")]
+    pub order: OrderTerms,
+    /// How a payload stands in a request.
+    pub format: Format,
+    /// Names of the events' header fields that are sent with them, whatever their case.
+    #[schemars(with = "Vec<HeaderName>", length(max = 64))]
+    pub event_headers: Vec<String>,
+    /// What a payload must meet, every condition. Nothing if empty or null. Of events stored from then on.
+    #[schemars(with = "OrNull<Vec<Condition>>", length(max = MAX_CONDITIONS))]
+    pub filter: PayloadFilter,
+    /// What requests are written with. Null: by their format alone.
+    #[serde(deserialize_with = "json_fields::optional_object")]
+    pub template: Option<TemplateText>,
+}
+
+impl SubscriptionTerms {
+    /// Replaces the field of this name by that of `other`.
+    pub fn replace(&mut self, name: &str, other: &Self) {
+        let Self {
+            event_types,
+            source,
+            owner_id,
+            method,
+            headers,
+            policy,
+            ordering,
+            order,
+            format,
+            event_headers,
+            filter,
+            template,
+        } = other;
+        match name {
+            "event_types" => self.event_types.clone_from(event_types),
+            "source" => self.source.clone_from(source),
+            "owner_id" => self.owner_id.clone_from(owner_id),
+            "method" => self.method = *method,
+            "headers" => self.headers.clone_from(headers),
+            "policy" => self.policy.clone_from(policy),
+            "ordering" => self.ordering = *ordering,
+            "order" => self.order.clone_from(order),
+            "format" => self.format = *format,
+            "event_headers" => self.event_headers.clone_from(event_headers),
+            "filter" => self.filter.clone_from(filter),
+            "template" => self.template.clone_from(template),
+            _ => {}
+        }
+    }
+}
+
+/// A subscription to be stored. Its terms can be read as fields of its own.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct NewSubscription {
     #[schemars(with = "Uuid")]
@@ -285,35 +364,19 @@ pub struct NewSubscription {
     pub tenant: String,
     // Unique per tenant.
     pub name: Name,
-    /// The person or system that answers for it.
-    #[schemars(with = "Text<0, 255>")]
-    pub owner_id: String,
-    /// Where its events come from: `outbox`, `all`, or `provider:<name>`.
-    pub source: Source,
-    /// Which types it wants, like `invoice.*`; `*` for all.
-    pub event_types: Patterns,
     #[serde(flatten)]
     #[schemars(with = "TargetFields<'static>")]
     pub target: Target,
-    pub method: CallMethod,
-    /// Further header fields of its requests. Fields that carry secrets are refused: set a credential.
-    #[schemars(with = "OwnHeaders")]
-    pub headers: BTreeMap<String, String>,
-    pub policy: Policy,
-    /// `key`: events with the same `ordering_key`, else of the same aggregate, go one after another; `strict`: all of
-    /// them do. Of events stored from then on.
-    pub ordering: Ordering,
-    pub order: OrderTerms,
-    /// How a payload stands in a request.
-    pub format: Format,
-    /// Names of the events' header fields that are sent with them.
-    #[schemars(with = "Vec<HeaderName>")]
-    pub event_headers: Vec<String>,
-    /// What a payload must meet; empty: nothing.
-    #[schemars(with = "Vec<Condition>")]
-    pub filter: PayloadFilter,
-    /// What requests are written with.
-    pub template: Option<TemplateText>,
+    #[serde(flatten)]
+    pub terms: SubscriptionTerms,
+}
+
+impl Deref for NewSubscription {
+    type Target = SubscriptionTerms;
+
+    fn deref(&self) -> &SubscriptionTerms {
+        &self.terms
+    }
 }
 
 /// A subscription, without its secret.
@@ -387,8 +450,8 @@ impl Subscription {
 impl NewSubscription {
     /// Whose lanes and funnels the deliveries of the subscription with this number are in.
     pub fn scope(&self, subscription: SubscriptionSeq) -> Scope<'_> {
-        let Self { tenant, ordering, order, .. } = self;
-        Scope { subscription, tenant, ordering: *ordering, terms: order }
+        let Self { tenant, terms, .. } = self;
+        Scope { subscription, tenant, ordering: terms.ordering, terms: &terms.order }
     }
 
     /// Whether the order of its events matters: in lanes, or because an older state must not follow a newer one.

@@ -11,7 +11,7 @@ use crate::model::health_probe::Health;
 use crate::model::hold::HoldReason;
 use crate::model::outcome::AttemptClass;
 use crate::model::subscription::{
-    NewSubscription, Routed, Subscription, SubscriptionState, Target,
+    NewSubscription, Routed, Subscription, SubscriptionState, SubscriptionTerms, Target,
 };
 use crate::store::column::{Json, word};
 use crate::store::credentials::{self, Owner};
@@ -23,13 +23,6 @@ use crate::store::routes::{KnownTerms, Route, RouteCache, RowDifferences, Stored
 use crate::store::tx::ChangedSubscriptions;
 use crate::sys::host;
 
-/// Finds by name or id.
-macro_rules! find {
-    () => {
-        "WHERE deleted_at IS NULL AND tenant = ?1 AND (name = ?2 OR id = ?2)"
-    };
-}
-
 columns! {
     /// Reads the terms of a subscription. This is the expensive part: filters take a millisecond.
     fn terms() -> NewSubscription = "subscriptions" [
@@ -37,9 +30,11 @@ columns! {
         headers as Json(headers), policy as Json(policy), ordering, format, event_headers as Json(event_headers), filter,
         template, order_terms as Json(order)
     ] {
-        id, tenant, name, owner_id, source, event_types, target: target(target_kind, url)?, method, headers, policy,
-        ordering, order, format, event_headers, filter: Option::unwrap_or_default(filter),
-        template: Json::optional(template),
+        id, tenant, name, target: target(target_kind, url)?,
+        terms: SubscriptionTerms {
+            owner_id, source, event_types, method, headers, policy, ordering, order, format, event_headers,
+            filter: Option::unwrap_or_default(filter), template: Json::optional(template),
+        },
     }
     const TERMS = "WHERE seq = ?1";
 }
@@ -67,7 +62,8 @@ columns! {
         seq, tenant, site_host, state, failure_count, streak: stored_streak(streak_class, streak_count), failing_since,
         last_success_at, last_failure_at, created_at, updated_at
     }
-    const FIND = find!();
+    // By name or id.
+    const FIND = "WHERE deleted_at IS NULL AND tenant = ?1 AND (name = ?2 OR id = ?2)";
     const BY_SEQ = "WHERE deleted_at IS NULL AND seq = ?1";
     // With the long texts of the terms, which are read by `terms`, so that a page ends by their bytes.
     const PAGE with ", filter, template, headers, policy, event_headers, event_types, order_terms" =

@@ -87,7 +87,7 @@ fn what_is_rolled_back_leaves_no_terms_behind() {
         let now = rig.now();
         let done = writer.write(Queue::Accept, move |tx| {
             let mut found = subscriptions::find(tx, "default", "s3")?.unwrap();
-            Arc::make_mut(&mut found.new).event_types = Patterns::parse(&["b"]).unwrap();
+            Arc::make_mut(&mut found.new).terms.event_types = Patterns::parse(&["b"]).unwrap();
             if is_part {
                 let undone = tx.in_savepoint(|| {
                     subscriptions::update(tx, &found, now)?;

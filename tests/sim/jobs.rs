@@ -202,7 +202,7 @@ fn act(tx: &WriteTx<'_>, deed: Deed, (now, at): (Timestamp, Timestamp)) -> Resul
         }
         Deed::Limit(n, most) => {
             let mut found = sub(n)?;
-            Arc::make_mut(&mut found.new).policy.in_flight_max = most;
+            Arc::make_mut(&mut found.new).terms.policy.in_flight_max = most;
             subscriptions::update(tx, &found, now)
         }
         Deed::Retry(n) => settlement::retry(tx, seq(n), false, now),
