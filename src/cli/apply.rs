@@ -17,8 +17,7 @@ use crate::cli::secrets;
 use crate::config::declared::{Object, ObjectKind, SecretAt};
 use crate::config::{Loaded, Sources, environment};
 use crate::model::event::OWN_SOURCE;
-use crate::model::format::{Condition, TemplateText};
-use crate::model::subscription::Policy;
+use crate::model::subscription::SubscriptionTerms;
 use crate::privacy::policy::Pii;
 use crate::signatures::provider::SchemeSettings;
 use crate::sources::Settings;
@@ -447,12 +446,10 @@ fn normalized(object: &Object, name: &str, value: &Value) -> Result<Value, Failu
                 .map(|pii| pii.to_json())
                 .map_err(|error| Failure::input(format!("{name}: {error}")));
         }
-        (ObjectKind::Subscription, "policy", other) => reserialized::<Policy>(other.clone()),
-        (ObjectKind::Subscription, "filter", other) => {
-            reserialized::<Vec<Condition>>(other.clone())
-        }
-        (ObjectKind::Subscription, "template", other) => {
-            reserialized::<TemplateText>(other.clone())
+        // Texts are compared as they are declared.
+        (ObjectKind::Subscription, term, Value::Array(_) | Value::Object(_)) => {
+            reserialized::<SubscriptionTerms>(json!({ term: value }))
+                .map(|mut terms| terms.get_mut(term).map(Value::take).unwrap_or_default())
         }
         (ObjectKind::Source, "settings", other) => {
             let kind = object.fields.get("kind").and_then(Value::as_str).unwrap_or_default();
@@ -536,7 +533,7 @@ fn export_kind(remote: &Remote, kind: ObjectKind, toml: &mut String) -> Result<(
     for item in existing(remote, kind)? {
         let mut lines = vec![format!("\n[[{}]]", kind.as_str())];
         for field in kind.fields() {
-            match field.name {
+            match &*field.name {
                 "secret_file" => {
                     let name = text(&item, "name");
                     lines.push(format!("# secret_file = \"secrets/{name}\""));
@@ -610,6 +607,11 @@ mod tests {
             object(ObjectKind::Token, &json!({ "expires_at": "2027-01-01T01:00:00+01:00" }));
         let shown = json!({ "expires_at": "2027-01-01T00:00:00.000Z" });
         assert_eq!(differences(&fields(&token).unwrap(), &shown), []);
+        // A term that states its default is shown without it.
+        let order = json!({ "order": { "latest_only": false, "group": "g" } });
+        let subscription = object(ObjectKind::Subscription, &order);
+        let shown = json!({ "order": { "group": "g" } });
+        assert_eq!(differences(&fields(&subscription).unwrap(), &shown), []);
     }
 
     #[test]

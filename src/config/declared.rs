@@ -4,6 +4,7 @@
 //! The file never holds a secret, only its location: a file, a variable, or a systemd credential. Not here: the
 //! validation of values, which the API does.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
@@ -11,6 +12,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::base::words::words;
+use crate::config::declared_terms;
+use crate::config::field_form::Form;
 use crate::config::problem::{Problem, SourceText, did_you_mean};
 
 /// The objects that a file declares, in its order.
@@ -64,57 +67,23 @@ pub enum SecretAt {
 }
 
 /// A field of a kind.
+#[derive(Clone, Debug)]
 pub struct Field {
     /// Its name.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Whether it is required.
     pub required: bool,
     /// Its description and allowed values.
-    pub about: &'static str,
+    pub about: Cow<'static, str>,
     form: Form,
 }
 
-/// The JSON types of a value, the type of the items of a list, and both in words.
-#[derive(Clone, Copy)]
-struct Form(&'static [&'static str], &'static str, &'static str);
-
-impl Form {
-    const TEXT: Self = Self(&["string"], "", "a string in quotes");
-    const NUMBER: Self = Self(&["integer"], "", "a whole number");
-    const WORDS: Self = Self(&["array"], "string", "a list of strings");
-    const TABLE: Self = Self(&["object"], "", "a table");
-    const TABLES: Self = Self(&["array"], "object", "a list of tables");
-    const TEXT_OR_TABLE: Self = Self(&["string", "object"], "", "a string or a table");
-    const TEXT_OR_WORDS: Self =
-        Self(&["string", "array"], "string", "a string or a list of strings");
-
-    fn schema(self, about: &str) -> Value {
-        let Self(types, ..) = self;
-        let types = if let [one] = types { json!(one) } else { json!(types) };
-        json!({ "type": types, "description": about })
-    }
-
-    fn takes(self, value: &DeValue<'_>) -> Result<(), &'static str> {
-        let Self(types, items, wanted) = self;
-        let of_type = |value: &DeValue<'_>| match value {
-            DeValue::String(_) => "string",
-            DeValue::Integer(_) => "integer",
-            DeValue::Array(_) => "array",
-            DeValue::Table(_) => "object",
-            _ => "another",
-        };
-        let mut list = value.as_array().into_iter().flatten();
-        let fits = types.contains(&of_type(value)) && list.all(|v| of_type(v.get_ref()) == items);
-        fits.then_some(()).ok_or(wanted)
-    }
-}
-
 const fn required(name: &'static str, form: Form, about: &'static str) -> Field {
-    Field { name, required: true, about, form }
+    Field { name: Cow::Borrowed(name), required: true, about: Cow::Borrowed(about), form }
 }
 
 const fn optional(name: &'static str, form: Form, about: &'static str) -> Field {
-    Field { name, required: false, about, form }
+    Field { name: Cow::Borrowed(name), required: false, about: Cow::Borrowed(about), form }
 }
 
 const NAME: Field = required("name", Form::TEXT, "Its name: a-z, 0-9 and -, up to 63");
@@ -151,26 +120,21 @@ const PROVIDER: [Field; 11] = [
 ];
 
 #[rustfmt::skip]
-const SUBSCRIPTION: [Field; 18] = [
-    NAME,
-    optional("target", Form::TEXT, "http, or pull: consumers fetch its events"),
-    optional("url", Form::TEXT, "URL for its events; {id}, {event_type}, {aggregate_id} … are replaced; not with pull"),
-    optional("event_types", Form::WORDS, "Patterns like \"invoice.*\""),
-    optional("source", Form::TEXT, "outbox, all, or provider:<name>"),
-    optional("owner_id", Form::TEXT, "Owner, as free text"),
-    optional("method", Form::TEXT, "POST, PUT or PATCH"),
-    optional("headers", Form::TABLE, "Further header fields"),
-    optional("policy", Form::TABLE, "steps, max_attempts, timeout, in_flight_max, lease, rate, breaker_after, classes, confirm_within, event_fields"),
-    optional("ordering", Form::TEXT, "none, key or strict"),
-    optional("order", Form::TABLE, "group, head_of_line, park_after, funnel_point, latest_only, external_calls, call_path, postpone_limit"),
-    optional("format", Form::TEXT, "raw, standard_webhooks, cloudevents_binary or cloudevents_structured"),
-    optional("event_headers", Form::WORDS, "Names of the events' header fields that are sent with them"),
-    optional("filter", Form::TABLES, "Conditions that a payload must meet: [{ path = \"$.total\", op = \"gt\", value = 100 }]"),
-    optional("template", Form::TABLE, "body, content_type, headers, escape; name, subject and attach of files and mails"),
-    SECRET_FILE,
-    SECRET_ENV,
-    SECRET_CREDENTIAL,
-];
+const TARGET: Field = optional("target", Form::TEXT, "http, or pull: consumers fetch its events");
+#[rustfmt::skip]
+const URL: Field = optional("url", Form::TEXT, "URL for its events; {id}, {event_type}, {aggregate_id} … are replaced; not with pull");
+
+/// The fields of a subscription, which has the terms of the API.
+fn of_subscription() -> Vec<Field> {
+    let terms = declared_terms::all().into_iter().map(|term| Field {
+        name: term.name.into(),
+        required: false,
+        about: term.about.into(),
+        form: term.form,
+    });
+    let secrets = [SECRET_FILE, SECRET_ENV, SECRET_CREDENTIAL];
+    [NAME, TARGET, URL].into_iter().chain(terms).chain(secrets).collect()
+}
 
 #[rustfmt::skip]
 const TOKEN: [Field; 6] = [
@@ -193,24 +157,24 @@ const SOURCE: [Field; 5] = [
 
 impl ObjectKind {
     /// Its fields.
-    pub const fn fields(self) -> &'static [Field] {
+    pub fn fields(self) -> Vec<Field> {
         match self {
-            Self::Tenant => &TENANT,
-            Self::Provider => &PROVIDER,
-            Self::Subscription => &SUBSCRIPTION,
-            Self::Token => &TOKEN,
-            Self::Source => &SOURCE,
+            Self::Tenant => TENANT.to_vec(),
+            Self::Provider => PROVIDER.to_vec(),
+            Self::Subscription => of_subscription(),
+            Self::Token => TOKEN.to_vec(),
+            Self::Source => SOURCE.to_vec(),
         }
     }
 
     /// Its section as JSON Schema.
     pub fn schema(self) -> Value {
-        let fields = self.fields().iter();
+        let fields = self.fields();
         let properties: Map<String, Value> = fields
-            .clone()
-            .map(|field| (field.name.to_owned(), field.form.schema(field.about)))
+            .iter()
+            .map(|field| (field.name.to_string(), field.form.schema(&field.about)))
             .collect();
-        let required: Vec<&str> = fields.filter(|f| f.required).map(|f| f.name).collect();
+        let required: Vec<&str> = fields.iter().filter(|f| f.required).map(|f| &*f.name).collect();
         json!({ "type": "array", "items": {
             "type": "object", "additionalProperties": false, "properties": properties,
             "required": required,
@@ -231,6 +195,7 @@ pub(super) fn section(
         problems.push(text.problem(value.span().start, format!("write [[{word}]], once for each")));
         return;
     };
+    let fields = kind.fields();
     for item in list {
         let at = item.span().start;
         let Some(table) = item.get_ref().as_table() else {
@@ -238,7 +203,7 @@ pub(super) fn section(
             continue;
         };
         let before = problems.len();
-        let found = object(text, kind, at, table, problems);
+        let found = object(text, kind, &fields, at, table, problems);
         let known = |other: &Object| other.kind == kind && other.name == found.name;
         if into.objects.iter().any(known) {
             problems.push(text.problem(at, format!("{word} {} is declared twice", found.name)));
@@ -252,6 +217,7 @@ pub(super) fn section(
 fn object(
     text: SourceText<'_>,
     kind: ObjectKind,
+    fields: &[Field],
     at: usize,
     table: &DeTable<'_>,
     problems: &mut Vec<Problem>,
@@ -266,8 +232,8 @@ fn object(
     let base = text.path.parent().unwrap_or_else(|| Path::new("."));
     for (name, value) in table {
         let key = name.get_ref().as_ref();
-        let Some(field) = kind.fields().iter().find(|field| field.name == key) else {
-            problems.push(text.problem(name.span().start, unknown(kind, key)));
+        let Some(field) = fields.iter().find(|field| field.name == key) else {
+            problems.push(text.problem(name.span().start, unknown(kind, fields, key)));
             continue;
         };
         if let Err(wanted) = field.form.takes(value.get_ref()) {
@@ -278,7 +244,7 @@ fn object(
         found.put(key, value.get_ref(), base);
     }
     let has = |name: &str| table.iter().any(|(key, _)| key.get_ref() == name);
-    for missing in kind.fields().iter().filter(|field| field.required && !has(field.name)) {
+    for missing in fields.iter().filter(|field| field.required && !has(&field.name)) {
         problems.push(text.problem(at, format!("{} has no {}", kind.as_str(), missing.name)));
     }
     found
@@ -309,7 +275,7 @@ impl Object {
     }
 }
 
-fn unknown(kind: ObjectKind, key: &str) -> String {
+fn unknown(kind: ObjectKind, fields: &[Field], key: &str) -> String {
     let word = kind.as_str();
     if matches!(key, "secret" | "secrets" | "token") {
         return format!(
@@ -318,7 +284,7 @@ fn unknown(kind: ObjectKind, key: &str) -> String {
              (secret_credential)"
         );
     }
-    let near = did_you_mean(key, kind.fields().iter().map(|field| field.name));
+    let near = did_you_mean(key, fields.iter().map(|field| &*field.name));
     format!("unknown key {word}.{key}{near}")
 }
 

@@ -5,7 +5,9 @@
 
 pub mod databases;
 pub mod declared;
+mod declared_terms;
 mod environment;
+mod field_form;
 mod file;
 mod forms;
 pub mod pages;

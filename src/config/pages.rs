@@ -138,8 +138,9 @@ file. `oncebox config default` explains each field.
 ",
     );
     for kind in ObjectKind::ALL {
+        let fields = kind.fields();
         let named = |required: bool| {
-            let fields = kind.fields().iter().filter(|field| field.required == required);
+            let fields = fields.iter().filter(|field| field.required == required);
             fields.map(|field| format!("`{}`", field.name)).collect::<Vec<_>>().join(", ")
         };
         let word = kind.as_str();
