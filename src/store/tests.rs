@@ -2,6 +2,7 @@
 
 use rusqlite::Connection;
 
+use crate::model::subscription::SubscriptionTerms;
 use crate::store::{
     attempts, audit_events, confirmations, deliveries, delivery_lists, escalations, external_calls,
     families, idempotency_keys, in_doubt, lane_lists, lanes, leases, outbox, outbox_lists,
@@ -366,6 +367,24 @@ fn the_deliveries_of_one_event_are_listed_by_its_index() {
     for plan in [of_event, of_webhook] {
         // What is in flight is a short list of numbers.
         assert!(!plan.replace("SCAN json_each", "").contains("SCAN"), "{plan}");
+    }
+}
+
+#[test]
+fn a_term_that_another_program_changes_is_noticed() {
+    let conn = Connection::open_in_memory().unwrap();
+    conn.execute_batch(schema_shape::SCHEMA).unwrap();
+    let sql = "SELECT sql FROM sqlite_schema WHERE name = 'subscriptions_updated_at'";
+    let trigger = texts(&conn, sql).concat();
+    let (_, of) = trigger.split_once("UPDATE OF ").unwrap();
+    let (columns, _) = of.split_once(" ON ").unwrap();
+    let columns: Vec<&str> = columns.split(',').map(str::trim).collect();
+    let terms = serde_json::to_value(SubscriptionTerms::default()).unwrap();
+    // The one that is not noticed.
+    let terms = terms.as_object().unwrap().keys().filter(|name| *name != "ordering");
+    for name in terms {
+        let column = if name == "order" { "order_terms" } else { name };
+        assert!(columns.contains(&column), "{column} is not in the trigger of updated_at");
     }
 }
 

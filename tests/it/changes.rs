@@ -1,5 +1,7 @@
 //! Changes to providers and subscriptions: two at once, and secrets that come and go.
 
+use oncebox::model::subscription::SubscriptionTerms;
+
 use crate::rig::prelude::*;
 
 #[test]
@@ -27,6 +29,35 @@ fn two_changes_at_once_are_both_kept() {
         ]);
         let wanted = json!([format!("owner {round}"), [format!("type.{round}")], round, round]);
         assert_eq!(kept, wanted);
+    }
+}
+
+#[test]
+fn each_term_of_a_subscription_is_stored_when_it_is_made_and_when_it_is_changed() {
+    let rig = Rig::new();
+    let url = "https://erp.example.com/hooks";
+    let terms = json!({
+        "event_types": ["a.*"], "source": "all", "owner_id": "me", "method": "PUT", "headers": { "x-a": "b" },
+        "policy": { "timeout": "5s" }, "ordering": "key", "order": { "group": "g" }, "format": "cloudevents_binary",
+        "event_headers": ["x-b"], "filter": [{ "path": "$.a", "op": "gt", "value": 1 }],
+        "template": { "headers": { "x-c": "{{ type }}" } },
+    });
+    let terms = terms.as_object().unwrap();
+    let default = serde_json::to_value(SubscriptionTerms::default()).unwrap();
+    assert_eq!(terms.keys().len(), default.as_object().unwrap().len(), "a term is missing here");
+
+    let mut creation = terms.clone();
+    creation.insert("name".to_owned(), "made".into());
+    creation.insert("url".to_owned(), url.into());
+    rig.post("/v1/subscriptions", &Value::Object(creation)).is(201);
+    rig.post("/v1/subscriptions", &json!({ "name": "changed", "url": url })).is(201);
+    rig.patch("/v1/subscriptions/changed", &Value::Object(terms.clone())).is(200);
+    for name in ["made", "changed"] {
+        let shown = rig.get(&format!("/v1/subscriptions/{name}"));
+        for (term, value) in terms {
+            assert_ne!(*value, default[term], "{term} has its default");
+            assert_eq!(shown[term], *value, "{term} of {name}");
+        }
     }
 }
 
