@@ -73,8 +73,8 @@ CREATE INDEX subscriptions_probed ON subscriptions (seq)
  WHERE json_extract(policy, '$.probe') IS NOT NULL AND deleted_at IS NULL;
 
 CREATE TRIGGER subscriptions_updated_at
-AFTER UPDATE OF name, owner_id, source, event_types, url, method, headers, policy, state, format, event_headers,
-  filter, template, order_terms ON subscriptions
+AFTER UPDATE OF name, owner_id, source, event_types, target_kind, url, method, headers, policy, ordering, state, format,
+  event_headers, filter, template, order_terms ON subscriptions
 WHEN NEW.updated_at = OLD.updated_at
 BEGIN
   UPDATE subscriptions
