@@ -13,7 +13,8 @@ CREATE TABLE IF NOT EXISTS {table} (
   -- The fact's own name. By default each row is a fact of its own. If two rows have one key, the first becomes the
   -- event; the second is taken, counted as a repetition and not sent. Give a key only where the ERP may write one
   -- fact twice, and a new key (a version, a time) where a fact happens again.
-  idempotency_key text DEFAULT gen_random_uuid()::text,
+  -- Time first: keys that come together stand together in indexes.
+  idempotency_key text DEFAULT to_hex((extract(epoch FROM clock_timestamp()) * 1000000)::bigint) || '-' || gen_random_uuid(),
   aggregate_type  text,
   aggregate_id    text,
   occurred_at     timestamptz DEFAULT now(),

@@ -13,7 +13,8 @@ CREATE TABLE IF NOT EXISTS {table} (
   -- The fact's own name. By default each row is a fact of its own. If two rows have one key, the first becomes the
   -- event; the second is read, counted as a repetition and not sent. Give a key only where the ERP may write one fact
   -- twice, and a new key (a version, a time) where a fact happens again.
-  idempotency_key TEXT DEFAULT (lower(hex(randomblob(16)))),
+  -- Time first: keys that come together stand together in indexes.
+  idempotency_key TEXT DEFAULT (printf('%x-', CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER)) || lower(hex(randomblob(16)))),
   aggregate_type  TEXT,
   aggregate_id    TEXT,
   occurred_at     TEXT DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
