@@ -131,7 +131,7 @@ impl<'de> Visitor<'de> for BodyFields {
     }
 }
 
-/// The value of one term. It is read as terms that have the default of all others; `None`: it changes nothing.
+/// The value of a term, read as terms with the default of all others. `None` changes nothing.
 #[derive(Clone, Copy)]
 struct Term<'n> {
     name: &'n str,

@@ -53,7 +53,8 @@ impl ArchiveWork {
         Ok(Some(now).filter(|_| is_due))
     }
 
-    /// Records that a duty was done, as of the time by which it was judged: what became due while it ran was not looked at.
+    /// Records that a duty was done. Its time is that of the judgement, because a file that becomes old during the work waits for
+    /// the next one.
     pub(super) fn done(&self, duty: Duty, judged_at: SureNow) -> Result<()> {
         let writer = self.env.store.writer();
         writer.write(Queue::Upkeep, move |tx| chores::done(tx, duty, judged_at))

@@ -9,7 +9,7 @@ use clap::value_parser;
 use crate::cli::prelude::*;
 use crate::targets::file_batch::{self, Error, FinishedBatch, Layout};
 
-/// Make one file of many: all that a subscription wrote into a folder, each in exactly one file
+/// Join the files that a subscription wrote into larger files, each event exactly once
 #[derive(Debug, Args)]
 #[command(
     after_help = "The lines are the files of LINES in the order of their names. The file is named after the first one.\n\

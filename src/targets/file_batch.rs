@@ -7,14 +7,15 @@
 //! Not here: how each event becomes a file (`targets::folder`).
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, ErrorKind, Read, Write};
+use std::io::{self, BufWriter, ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::base::id;
-use crate::sys::files::{Directory, EntryKind};
+use crate::sys::files::{Directory, EntryKind, read_regular};
 
 /// The record of the batch that is under way.
 const RECORD: &str = ".oncebox-batch.json";
@@ -75,6 +76,9 @@ pub enum Error {
     /// A name is taken by something else.
     #[error("{0} exists already, and nothing is overwritten: move it away")]
     Taken(PathBuf),
+    /// The batch that is under way goes into another folder.
+    #[error("a batch was begun for {0}: run once with that folder, so that it is finished")]
+    Elsewhere(PathBuf),
     /// The record cannot be read.
     #[error("{0} cannot be read: {1}. Nothing is done until it is mended")]
     Record(PathBuf, String),
@@ -109,7 +113,7 @@ enum Stage {
 }
 
 /// A folder with lines, for one run.
-pub struct Lines {
+struct Lines {
     path: PathBuf,
     folder: Directory,
     /// Locked until it is dropped.
@@ -119,7 +123,7 @@ pub struct Lines {
 /// Finishes what an earlier run left, and then makes files of all that waits.
 ///
 /// # Errors
-/// Nothing is lost or doubled by one: what was finished before it stays finished, and the next run goes on.
+/// An error loses and doubles no line: finished files stay, and the next run goes on.
 pub fn run(
     lines: &Path,
     into: &Path,
@@ -133,6 +137,7 @@ pub fn run(
     }
     loop {
         let record = match lines.left()? {
+            Some(record) if record.into != into => return Err(Error::Elsewhere(record.into)),
             Some(record) => record,
             None => match lines.record(&into, layout.max)? {
                 Some(record) => record,
@@ -147,8 +152,10 @@ impl Lines {
     fn open(path: &Path) -> Result<Self> {
         let path = real(path)?;
         let lock_path = path.join(LOCK);
-        let open = File::options().create(true).append(true).open(&lock_path);
-        let lock = open.map_err(at(&lock_path))?;
+        // A link is not followed: others may write into the folder.
+        let mut options = File::options();
+        options.create(true).append(true).custom_flags(libc::O_NOFOLLOW);
+        let lock = options.open(&lock_path).map_err(at(&lock_path))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(fs::TryLockError::WouldBlock) => return Err(Error::Busy(path)),
@@ -160,16 +167,21 @@ impl Lines {
         Ok(Self { path, folder, _lock: lock })
     }
 
-    /// The record that an earlier run left.
+    /// The record that an earlier run left. Others may write into the folder, so no name in it may lead elsewhere.
     fn left(&self) -> Result<Option<Record>> {
         let path = self.path.join(RECORD);
-        let Some(file) = self.folder.look_at(RECORD).map_err(at(&path))? else { return Ok(None) };
-        let mut text = String::new();
-        file.take(MAX_RECORD_BYTES).read_to_string(&mut text).map_err(at(&path))?;
-        let record: Record = serde_json::from_str(&text)
-            .map_err(|error| Error::Record(path.clone(), error.to_string()))?;
-        if record.lines.is_empty() {
-            return Err(Error::Record(path, "it has no lines".to_owned()));
+        if !self.folder.has(RECORD) {
+            return Ok(None);
+        }
+        let unusable = |why: String| Error::Record(path.clone(), why);
+        let text = self.read(RECORD, MAX_RECORD_BYTES)?;
+        let record: Record =
+            serde_json::from_slice(&text).map_err(|error| unusable(error.to_string()))?;
+        let is_hex = record.folder.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let is_name =
+            |name: &String| !name.is_empty() && !name.starts_with('.') && !name.contains('/');
+        if record.lines.is_empty() || !is_hex || !record.lines.iter().all(is_name) {
+            return Err(unusable("a name in it is none of a file in this folder".to_owned()));
         }
         Ok(Some(record))
     }
@@ -179,7 +191,7 @@ impl Lines {
         let names = self.folder.names().map_err(at(&self.path))?.usable;
         let is_line = |name: &String| {
             let kind = self.folder.kind(name);
-            !name.starts_with('.') && matches!(kind, Some(EntryKind::File | EntryKind::Shared))
+            !name.starts_with('.') && kind == Some(EntryKind::File)
         };
         let lines: Vec<String> = names.into_iter().filter(is_line).take(max).collect();
         if lines.is_empty() {
@@ -272,15 +284,28 @@ impl Lines {
     }
 
     fn line(&self, name: &str) -> Result<Vec<u8>> {
-        let path = self.path.join(name);
-        let file = self.folder.look_at(name).map_err(at(&path))?.ok_or_else(|| self.gone(name))?;
-        let mut content = Vec::new();
-        file.take(MAX_LINE_BYTES.saturating_add(1)).read_to_end(&mut content).map_err(at(&path))?;
-        if u64::try_from(content.len()).unwrap_or(u64::MAX) > MAX_LINE_BYTES {
-            let source = io::Error::new(ErrorKind::FileTooLarge, "a line has 64 MiB at most");
-            return Err(Error::Io { path, source });
+        if !self.folder.has(name) {
+            return Err(self.gone(name));
         }
-        Ok(content)
+        self.read(name, MAX_LINE_BYTES)
+    }
+
+    /// The content of a file of the folder.
+    fn read(&self, name: &str, most: u64) -> Result<Vec<u8>> {
+        let path = self.path.join(name);
+        let failed = |kind, why: &str| Error::Io {
+            path: self.path.join(name),
+            source: io::Error::new(kind, why.to_owned()),
+        };
+        let contents = read_regular(&self.folder, name, most).map_err(at(&path))?;
+        match contents {
+            Some(contents) if contents.size <= most => Ok(contents.bytes),
+            Some(_) => Err(failed(ErrorKind::FileTooLarge, "it is too large for a batch")),
+            None => Err(failed(
+                ErrorKind::InvalidInput,
+                "it is a link, has several names, or was changed while it was read",
+            )),
+        }
     }
 
     /// Moves the lines to `done/`. From then on they are in this file and in no other.
@@ -504,19 +529,53 @@ mod tests {
         assert_eq!(folders.run(&lines_of(9)).unwrap(), []);
     }
 
-    /// A batch that was recorded goes where it was to go.
     #[test]
-    fn another_folder_gets_what_comes_after_the_batch_that_is_under_way() {
+    fn another_folder_waits_until_the_batch_that_is_under_way_is_where_it_was_to_go() {
         let folders = Folders::new(&["a"]);
         let other = folders.path("other");
         fs::create_dir(&other).unwrap();
         let lines = Lines::open(&folders.path("lines")).unwrap();
         lines.record(&real(&folders.path("in")).unwrap(), 9).unwrap();
         drop(lines);
-        folders.put("b");
-        run(&folders.path("lines"), &other, &lines_of(9), |_| {}).unwrap();
+        let refused = run(&folders.path("lines"), &other, &lines_of(9), |_| {}).unwrap_err();
+        assert!(refused.to_string().contains("was begun for"), "{refused}");
+        assert_eq!(fs::read_dir(&other).unwrap().count(), 0);
+        folders.run(&lines_of(9)).unwrap();
         assert_eq!(folders.files(), ["a: a|"]);
-        assert_eq!(fs::read_to_string(other.join("b")).unwrap(), "b\n");
+    }
+
+    /// The record and the lock stand in a folder into which others may write.
+    #[test]
+    fn nothing_outside_the_folder_is_read_or_written() {
+        let folders = Folders::new(&["a"]);
+        fs::write(folders.path("secret"), "secret").unwrap();
+        let put_record = |folder: &str, name: &str| {
+            let record = serde_json::json!({ "into": folders.path("in"), "folder": folder, "lines": [name] });
+            fs::write(folders.path("lines").join(RECORD), record.to_string()).unwrap();
+        };
+        for (folder, name) in
+            [("0", "../secret"), ("0", ".."), ("0", ""), ("0", ".hidden"), ("/../../x", "a")]
+        {
+            put_record(folder, name);
+            let said = folders.said();
+            assert!(said.contains("cannot be read"), "{folder} {name}: {said}");
+        }
+        put_record("0", "linked");
+        for link in
+            [std::os::unix::fs::symlink, |from: PathBuf, to: PathBuf| fs::hard_link(from, to)]
+        {
+            link(folders.path("secret"), folders.path("lines").join("linked")).unwrap();
+            assert!(folders.said().contains("linked: it is a link"), "{}", folders.said());
+            fs::remove_file(folders.path("lines").join("linked")).unwrap();
+        }
+        for name in [RECORD, LOCK] {
+            fs::remove_file(folders.path("lines").join(name)).unwrap();
+        }
+        std::os::unix::fs::symlink(folders.path("new"), folders.path("lines").join(LOCK)).unwrap();
+        let said = folders.said();
+        assert!(said.contains(LOCK), "{said}");
+        assert!(!folders.path("new").exists());
+        assert!(!folders.files().concat().contains("secret"), "{:?}", folders.files());
     }
 
     #[test]
