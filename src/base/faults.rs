@@ -67,6 +67,8 @@ pub enum Stall {
     Dispatcher,
     /// The listener thread, between two looks at its sockets.
     Listener,
+    /// A deliverer, between reading the row of a delivery and looking for newer ones.
+    Admitted,
     /// The archive's thread, before a step of a move or of a deletion.
     Archive,
     /// The target folder, after a file has its content under its temporary name.
@@ -195,10 +197,13 @@ impl Faults {
         self.stalls.as_ref().is_some_and(|stalls| stalls.state.lock().stalled == Some(at))
     }
 
-    /// Waits here for as long as a test stalls this point.
+    /// Waits here for as long as a test stalls this point. Where one thread stands, others pass.
     pub fn stand(&self, at: Stall) {
         let Some(stalls) = &self.stalls else { return };
         let mut state = stalls.state.lock();
+        if state.stalled == Some(at) {
+            return;
+        }
         while state.requested == Some(at) {
             state.stalled = Some(at);
             stalls.changed.wait(&mut state);

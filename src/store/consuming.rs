@@ -20,6 +20,7 @@ use crate::store::column::Millis;
 use crate::store::leases::{self, Held};
 use crate::store::prelude::*;
 use crate::store::settlement::{note_attempt, note_failure, refresh};
+use crate::store::superseded::Standing;
 use crate::store::{attempts, failures, holds, lanes, settlement, subscriptions, superseded};
 
 /// The failure code of a failure that a consumer reports.
@@ -119,7 +120,9 @@ pub fn take(tx: &WriteTx<'_>, take: &Take) -> Result<Vec<Leased>> {
     let mut leased = Vec::new();
     let is_latest_only = found.new.order.latest_only;
     for candidate in leases::due_with_size(tx, *subscription, *now, most)? {
-        if is_latest_only && superseded::skip_if_newer(tx, candidate.delivery, *now)? {
+        if is_latest_only
+            && superseded::skip_unless_latest(tx, candidate.delivery, *now)? != Standing::Latest
+        {
             continue;
         }
         bytes = bytes.saturating_add(candidate.payload_bytes);

@@ -8,12 +8,41 @@ use crate::store::prelude::*;
 use crate::store::tx::Settled;
 use crate::store::{attempts, external_calls, holds, settlement};
 
-/// Skips a pending delivery if a newer one about the same entity waits; tells whether it did.
-pub fn skip_if_newer(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<bool> {
-    let Some(newer) = external_calls::newer(tx, delivery, now)? else { return Ok(false) };
+/// How a delivery stands to newer ones about the same entity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It is pending, and none that is newer waits.
+    Latest,
+    /// It is pending, and a newer one waits.
+    Superseded,
+    /// It is not pending any more.
+    Ended,
+}
+
+/// How a delivery stands at this schedule time.
+pub fn standing(tx: &ReadTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<Standing> {
+    if deliveries::state(tx, delivery)?.state != DeliveryState::Pending {
+        return Ok(Standing::Ended);
+    }
+    let newer = external_calls::newer(tx, delivery, now)?;
+    Ok(newer.map_or(Standing::Latest, |_| Standing::Superseded))
+}
+
+/// Skips a pending delivery unless it is the latest; tells how it stood.
+pub fn skip_unless_latest(
+    tx: &WriteTx<'_>,
+    delivery: DeliverySeq,
+    now: Timestamp,
+) -> Result<Standing> {
     let before = deliveries::state(tx, delivery)?;
+    if before.state != DeliveryState::Pending {
+        return Ok(Standing::Ended);
+    }
+    let Some(newer) = external_calls::newer(tx, delivery, now)? else {
+        return Ok(Standing::Latest);
+    };
     skip(tx, delivery, &before, &settlement::superseded_by(newer), now)?;
-    Ok(true)
+    Ok(Standing::Superseded)
 }
 
 /// Notes that a call is about to be made, or skips its delivery; tells whether the call may be made. If the delivery was

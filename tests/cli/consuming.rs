@@ -174,8 +174,8 @@ fn of_much_output_the_beginning_is_passed_on() {
 fn a_command_that_cannot_be_begun_costs_no_event_an_attempt_that_counts() {
     let rig = with_events(&["a", "b", "c"]);
     let plain = rig.file("plain", "#!/bin/sh\n");
-    let odd = rig.file("odd", "#!/nowhere/at/all\n");
-    fs::set_permissions(&odd, PermissionsExt::from_mode(0o755)).unwrap();
+    let odd = rig.dir.path().join("odd");
+    executable::write(&odd, "#!/nowhere/at/all\n");
     for (command, why) in [
         ("/nowhere/at/all", "No such file"),
         ("nowhere-in-the-path", "No such file"),

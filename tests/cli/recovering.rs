@@ -120,9 +120,8 @@ fn a_lost_key_is_abandoned_with_what_it_sealed_and_the_events_stay_in_order() {
 fn under_systemd(shown: &str, command: &str) -> Option<Ran> {
     let bin = tempfile::tempdir().unwrap();
     let fake = bin.path().join("systemctl");
-    fs::write(&fake, format!("#!/bin/sh\n[ \"$1\" = show ] && printf '{shown}'\nexit 3\n"))
-        .unwrap();
-    fs::set_permissions(&fake, fs::Permissions::from_mode(0o755)).unwrap();
+    let script = format!("#!/bin/sh\n[ \"$1\" = show ] && printf '{shown}'\nexit 3\n");
+    executable::write(&fake, &script);
     let program = assert_cmd::cargo::cargo_bin!("oncebox");
     // A view of the machine of its own, in which the package is installed. The program is read before the rest is hidden.
     let script = format!(

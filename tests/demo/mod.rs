@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::rig::executable;
+
 /// The demo in a temporary directory of its own, so that what it leaves there can be seen.
 fn demo(dir: &Path, flags: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_oncebox"));
@@ -130,7 +132,7 @@ fn invoices_of_a_postgresql_are_booked_in_a_mariadb_once_each() {
 fn a_machine_that_lacks_what_databases_need_is_told_what_to_install() {
     let dir = tempfile::tempdir().unwrap();
     let alone = dir.path().join("oncebox");
-    std::fs::copy(env!("CARGO_BIN_EXE_oncebox"), &alone).unwrap();
+    executable::copy(Path::new(env!("CARGO_BIN_EXE_oncebox")), &alone);
     let output =
         Command::new(alone).args(["demo", "--databases"]).env("PATH", "/nowhere").output().unwrap();
     let told = String::from_utf8(output.stdout).unwrap();

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::rig::executable;
 use crate::rig::receiver::Receiver;
 use serde_json::Value;
 
@@ -202,8 +203,7 @@ fn the_examples_do_everything_once_as_printed() {
 /// A program of the reader's own, in the directory the commands run in.
 fn program(home: &Path, name: &str, script: &str) -> String {
     let path = home.join(name);
-    std::fs::write(&path, script).unwrap();
-    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    executable::write(&path, script);
     path.to_str().unwrap().to_owned()
 }
 

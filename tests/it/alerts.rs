@@ -408,8 +408,7 @@ fn a_command_gets_the_alert_and_its_exit_code_counts() {
         fails.display(),
         seen.display()
     );
-    fs::write(&script, text).unwrap();
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    executable::write(&script, &text);
     fs::write(&fails, "").unwrap();
     let argv = vec![script.display().to_string()];
     let rig = Rig::with(|settings| {

@@ -1,6 +1,7 @@
 //! Dependence of deliveries: what a newer one makes superfluous, calls that are made once, and what waits too long.
 
 use crate::rig::prelude::*;
+use oncebox::base::faults::Stall;
 
 /// A state of an invoice.
 fn invoice(rig: &Rig, id: &str, payload: &str) {
@@ -66,6 +67,28 @@ fn of_two_waiting_states_of_an_entity_the_older_is_skipped() {
     assert_eq!(rig.one("SELECT attempt_count FROM deliveries WHERE seq = 2"), "0");
     let event = text(&rig.get("/v1/deliveries/dlv_2"), "event_id");
     assert_eq!(rig.get(&format!("/v1/events/{event}"))["status"], "skipped");
+}
+
+#[test]
+fn an_older_state_that_a_deliverer_has_in_hand_is_not_sent_after_the_newer() {
+    let (faults, receiver) = (Faults::stalling(), Receiver::new());
+    let rig = Rig::with_faults(|_| {}, faults.clone());
+    rig.subscribe_with("erp", &receiver, &json!({ "order": { "latest_only": true } }));
+    // An endpoint gets a second request beside the first once it has answered.
+    invoice(&rig, "0", "known");
+    rig.sent(&receiver, 1);
+    faults.stall(Some(Stall::Admitted));
+    invoice(&rig, "1", "older");
+    until("a deliverer has the older", || faults.is_standing(Stall::Admitted));
+    invoice(&rig, "1", "newer");
+    until("the newer is accepted", || is_in(&rig, 3, "completed"));
+    faults.stall(None);
+    invoice(&rig, "2", "after");
+    until("the next is accepted", || is_in(&rig, 4, "completed"));
+    let superseded = ("skipped".to_owned(), "superseded by dlv_3 (latest_only)".to_owned());
+    assert_eq!(delivery(&rig, 2), superseded);
+    rig.pass(secs(60));
+    assert_eq!(receiver.bodies(), ["known", "newer", "after"]);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test program uses the part of the rig that it needs")]
 
 pub(crate) mod contract;
+pub(crate) mod executable;
 pub(crate) mod file;
 pub(crate) mod http;
 pub(crate) mod prelude;

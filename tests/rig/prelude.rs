@@ -22,6 +22,7 @@ pub(crate) use rusqlite::Connection;
 pub(crate) use serde_json::{Value, json};
 pub(crate) use tempfile::TempDir;
 
+pub(crate) use super::executable;
 pub(crate) use super::file::{self, Run, holding};
 pub(crate) use super::http::{self, Answer, Message};
 pub(crate) use super::receiver::{Receiver, Reply, answer_all};

@@ -2,6 +2,7 @@
 
 use ring::digest::{SHA256, digest};
 
+use crate::base::faults::Stall;
 use crate::model::delivery::OutgoingRequest;
 use crate::model::external_call::NewCall;
 use crate::model::format::Format;
@@ -13,7 +14,7 @@ use crate::pipeline::destinations::Destination;
 use crate::pipeline::prelude::*;
 use crate::pipeline::scheduler::decisions::{Assignment, FIRST_TRY};
 use crate::privacy::{NOT_OPENED, Opened};
-use crate::store::{external_calls, superseded};
+use crate::store::superseded::{self, Standing};
 
 /// When a delivery whose subscription cannot be called for a reason of ours is looked at again.
 const UNCALLABLE_AGAIN: Duration = Duration::from_secs(30);
@@ -62,6 +63,7 @@ impl Deliverer {
     ) -> Result<OpenedDelivery<'d>, Unsent> {
         let Admission { mut outgoing, is_convicted, permit } = admission;
         let destination = self.destination(&outgoing)?;
+        self.env.faults.stand(Stall::Admitted);
         self.skip_if_superseded(&outgoing, &destination)?;
         let mut call = external_call(&outgoing, &destination.subscription);
         let seals = self.open_seals(&mut outgoing)?;
@@ -112,24 +114,27 @@ impl Deliverer {
             return Ok(());
         }
         let delivery = outgoing.delivery;
-        let now = self.env.clock.now();
-        let newer = self.env.store.read(|tx| external_calls::newer(tx, delivery, now));
-        // A read is cheap, and mostly finds nothing.
-        let skipped = newer.and_then(|newer| {
-            if newer.is_none() {
-                return Ok(false);
-            }
-            let skip = move |tx: &WriteTx<'_>| superseded::skip_if_newer(tx, delivery, now);
-            self.env.store.writer().write(Queue::Settle, skip)
-        });
-        match skipped {
-            Ok(false) => Ok(()),
-            Ok(true) => Err(Unsent::Settled),
+        match self.standing(delivery) {
+            Ok(Standing::Latest) => Ok(()),
+            Ok(Standing::Superseded) => Err(Unsent::Settled),
+            // A newer one was accepted since this one was handed out, or a person has ended it.
+            Ok(Standing::Ended) => Err(Unsent::Changed),
             Err(error) => {
                 tracing::error!(%error, %delivery, "whether a newer delivery waits could not be read");
                 Err(Unsent::Later(UNREADABLE_AGAIN))
             }
         }
+    }
+
+    /// How a delivery stands to newer ones. A read is cheap, and mostly finds that it is the latest.
+    fn standing(&self, delivery: DeliverySeq) -> Result<Standing> {
+        let now = self.env.clock.now();
+        let standing = self.env.store.read(|tx| superseded::standing(tx, delivery, now))?;
+        if standing != Standing::Superseded {
+            return Ok(standing);
+        }
+        let skip = move |tx: &WriteTx<'_>| superseded::skip_unless_latest(tx, delivery, now);
+        self.env.store.writer().write(Queue::Settle, skip)
     }
 
     fn open_seals(&self, outgoing: &mut OutgoingRequest) -> Result<Opened, Unsent> {
