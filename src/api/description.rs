@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 
+use crate::api::described_value::SentType;
 use crate::api::kind::Kind;
 use crate::api::schema::{self, Cursor, Describe, Limit, ListPage};
 use crate::base::clock::Timestamp;
@@ -41,6 +42,14 @@ impl Doc {
         body: None,
         problems: &[],
     };
+
+    /// What its JSON body is; `None`: it takes none.
+    pub fn sent_body(&self) -> Option<SentType> {
+        match self.body? {
+            Body::Json { describe, .. } => Some(SentType::of(describe)),
+            Body::Any => None,
+        }
+    }
 }
 
 /// The body of a request.
@@ -91,6 +100,11 @@ pub struct Param {
 }
 
 impl Param {
+    /// What its value is.
+    pub fn sent(&self) -> SentType {
+        SentType::of(self.describe)
+    }
+
     const fn new<T: JsonSchema>(
         place: Place,
         name: &'static str,

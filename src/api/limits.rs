@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use regex_lite::Regex;
+use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Map, Value};
 
+use crate::api::described_value::SentType;
 use crate::api::description::{Body, Doc, Place};
 use crate::api::problem::Problem;
-use crate::api::schema::{self, Describe};
+use crate::api::schema::Describe;
 
 /// A longer text is not compared with a pattern, which takes up to 0.1 µs for each byte: what uses it has a limit of its
 /// own.
@@ -23,9 +24,7 @@ const CHECKED: [&str; 6] = ["$ref", "anyOf", "oneOf", "type", "const", "enum"];
 /// A schema.
 #[derive(Debug)]
 struct Described {
-    schema: Value,
-    /// The schemas that it refers to by name.
-    named: Map<String, Value>,
+    sent: SentType,
     /// Its patterns. One that cannot be compiled is left to the handler.
     patterns: BTreeMap<String, Regex>,
 }
@@ -70,7 +69,7 @@ impl Limits {
                 continue;
             };
             let described = self.described((doc.id, param.name), param.describe);
-            let is_number = described.schema.get("type").is_some_and(|word| word == "integer");
+            let is_number = described.sent.schema.get("type").is_some_and(|word| word == "integer");
             let value =
                 if is_number { RawValue::from_string(text.to_owned()) } else { to_raw_value(text) };
             let checked = value.map_or(Ok(()), |value| described.check(&value, name));
@@ -81,10 +80,11 @@ impl Limits {
 
     fn described(&self, key: (&'static str, &'static str), describe: Describe) -> Arc<Described> {
         let described = || {
-            let (schema, named) = schema::body_schema(describe);
+            let sent = SentType::of(describe);
             let mut patterns = BTreeMap::new();
-            named.values().chain([&schema]).for_each(|schema| compile(schema, &mut patterns));
-            Arc::new(Described { schema, named, patterns })
+            let schemas = sent.named.values().chain([&sent.schema]);
+            schemas.for_each(|schema| compile(schema, &mut patterns));
+            Arc::new(Described { sent, patterns })
         };
         Arc::clone(self.0.lock().entry(key).or_insert_with(described))
     }
@@ -116,7 +116,7 @@ impl<'v> Part<'v> {
 
 impl Described {
     fn check(&self, value: &RawValue, name: &str) -> Result<(), String> {
-        match self.fits(&self.schema, value, name) {
+        match self.fits(&self.sent.schema, value, name) {
             Err(Misfit::Limit(why)) => Err(why),
             Ok(()) | Err(Misfit::Form) => Ok(()),
         }
@@ -127,7 +127,7 @@ impl Described {
             return Ok(());
         }
         if let Some(path) = schema.get("$ref").and_then(Value::as_str) {
-            let referred = path.rsplit('/').next().and_then(|last| self.named.get(last));
+            let referred = path.rsplit('/').next().and_then(|last| self.sent.named.get(last));
             referred.map_or(Ok(()), |schema| self.fits(schema, value, name))?;
         }
         let Some(part) = Part::of(value).filter(|part| is_of_form(schema, part)) else {

@@ -24,6 +24,7 @@ mod databases;
 mod dead_letters;
 mod deliveries;
 mod delivery_request;
+pub mod described_value;
 mod description;
 mod escalations;
 mod event_repairs;
@@ -79,14 +80,13 @@ mod webhook_events;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Map, Value};
-
 use crate::api::answered::Requests;
 use crate::api::auth::{Auth, Caller, Denied, TokenHasher};
 use crate::api::call::{Call, Query};
 use crate::api::context::{Api, Stages};
+use crate::api::described_value::SentType;
 use crate::api::problem::Problem;
-use crate::api::route::{Answer, Body, Resource, Route};
+use crate::api::route::{Answer, Resource, Route};
 use crate::base::budget::Share;
 use crate::base::fair::Payer;
 use crate::env::Env;
@@ -170,12 +170,9 @@ pub fn about(method: Method, path: &str) -> &'static str {
     route(method, path).map_or("", |route| route.doc.about)
 }
 
-/// The schema of a route's JSON body, with the schemas it refers to by name; `None`: it takes none.
-pub fn body_of(method: Method, path: &str) -> Option<(Value, Map<String, Value>)> {
-    match route(method, path)?.doc.body? {
-        Body::Json { describe, .. } => Some(schema::body_schema(describe)),
-        Body::Any => None,
-    }
+/// What a route's JSON body is; `None`: it takes none.
+pub fn body_of(method: Method, path: &str) -> Option<SentType> {
+    route(method, path)?.doc.sent_body()
 }
 
 impl Api {

@@ -9,7 +9,7 @@ use std::ops::Deref;
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::model::json::carried;
 
@@ -22,12 +22,6 @@ pub(super) fn settings() -> SchemaSettings {
     settings.definitions_path = "/components/schemas".into();
     settings.meta_schema = None;
     settings
-}
-
-/// The schema of a request's body, and the schemas that it refers to by name.
-pub(super) fn body_schema(describe: Describe) -> (Value, Map<String, Value>) {
-    let mut sent = settings().for_deserialize().into_generator();
-    (describe(&mut sent).to_value(), sent.take_definitions(true))
 }
 
 /// The [`Describe`] of a type.

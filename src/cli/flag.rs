@@ -6,10 +6,10 @@
 
 use clap::builder::{BoolValueParser, PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
-use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
-use crate::api::route::{Body, Place, Route};
+use crate::api::described_value::{DescribedValue, ValueKind};
+use crate::api::route::{Place, Route};
 use crate::cli::input;
 
 /// Fields that never become flags: secrets, which every user of the machine could read in the process list; bytes, which
@@ -56,37 +56,29 @@ enum FlagKind {
 
 /// The parameters of an operation, then the fields of its body.
 pub(super) fn fields(route: &Route) -> Vec<Field> {
-    let settings = SchemaSettings::draft2020_12().for_deserialize();
-    let mut schemas = settings.with(|it| it.inline_subschemas = true).into_generator();
     let mut all = Vec::new();
     for param in route.doc.params.iter().filter(|param| param.place != Place::Header) {
         let is_path = param.place == Place::Path;
-        let part = if is_path { Part::Path } else { Part::Query };
-        let kind = FlagKind::of((param.describe)(&mut schemas).as_value());
-        let name = param.name.to_owned();
-        let about = help_text(param.about);
-        all.push(Field { name, part, kind, about, required: is_path });
+        all.push(Field {
+            name: param.name.to_owned(),
+            part: if is_path { Part::Path } else { Part::Query },
+            kind: FlagKind::of(param.sent().value()),
+            about: help_text(param.about),
+            required: is_path,
+        });
     }
-    if let Some(Body::Json { describe, .. }) = route.doc.body {
-        add_members("", describe(&mut schemas).as_value(), &mut all);
+    if let Some(body) = route.doc.sent_body() {
+        add_members("", body.value(), &mut all);
     }
     all
 }
 
 /// Adds the members of an object; if it has several forms, those of all forms.
-fn add_members(within: &str, schema: &Value, all: &mut Vec<Field>) {
-    let forms = forms(schema);
-    let is_required = |name: &str| {
-        let names = |form: &&Value| {
-            let required = form.get("required").and_then(Value::as_array);
-            required.is_some_and(|names| names.iter().any(|known| known == name))
-        };
-        within.is_empty() && forms.iter().all(names)
-    };
-    let members = forms.iter().filter_map(|form| form.get("properties")?.as_object()).flatten();
-    for (member, schema) in members {
+fn add_members(within: &str, object: DescribedValue<'_>, all: &mut Vec<Field>) {
+    let forms = object.forms();
+    for (member, value) in forms.iter().flat_map(|form| form.members()) {
         let name = format!("{within}{member}");
-        let kind = FlagKind::of(schema);
+        let kind = FlagKind::of(value);
         if let Some(known) = all.iter_mut().find(|field| field.name == name) {
             // Each form of the object has its own word.
             if let (FlagKind::Words(words), FlagKind::Words(more)) = (&mut known.kind, kind) {
@@ -95,20 +87,11 @@ fn add_members(within: &str, schema: &Value, all: &mut Vec<Field>) {
             continue;
         }
         if matches!(kind, FlagKind::Other) && within.is_empty() {
-            add_members(&format!("{name}."), schema, all);
+            add_members(&format!("{name}."), value, all);
         }
-        let about =
-            help_text(schema.get("description").and_then(Value::as_str).unwrap_or_default());
-        all.push(Field { name, part: Part::Body, kind, about, required: is_required(member) });
+        let required = within.is_empty() && forms.iter().all(|form| form.requires(member));
+        all.push(Field { name, part: Part::Body, kind, about: help_text(value.about()), required });
     }
-}
-
-/// The forms of a value, without null.
-fn forms(schema: &Value) -> Vec<&Value> {
-    let of = |word: &str| schema.get(word).and_then(Value::as_array);
-    let forms = of("oneOf").or_else(|| of("anyOf"));
-    let all = forms.map_or_else(|| vec![schema], |forms| forms.iter().collect());
-    all.into_iter().filter(|form| form.get("type").is_none_or(|kind| kind != "null")).collect()
 }
 
 /// A description of the API as a help text.
@@ -117,38 +100,21 @@ fn help_text(about: &str) -> String {
 }
 
 impl FlagKind {
-    fn of(schema: &Value) -> Self {
-        let forms = forms(schema);
-        let [schema] = forms.as_slice() else { return Self::Other };
-        let listed = schema.get("enum").and_then(Value::as_array).cloned();
-        let words = listed.or_else(|| schema.get("const").map(|word| vec![word.clone()]));
-        if let Some(words) = words {
-            let words = words.iter().filter_map(Value::as_str).map(str::to_owned);
-            let words: Vec<String> = words.collect();
-            let is_switch = words.iter().all(|word| word == "true" || word == "false");
-            return if is_switch { Self::Switch } else { Self::Words(words) };
-        }
-        let bound = |name: &str| schema.get(name).and_then(Value::as_u64);
-        let types = schema.get("type");
-        let of_type = |word: &str| {
-            types.is_some_and(|types| match types {
-                Value::Array(types) => types.iter().any(|known| known == word),
-                one => one == word,
-            })
-        };
-        if of_type("boolean") {
-            Self::Switch
-        } else if of_type("integer") {
-            Self::Number(bound("minimum").unwrap_or(0), bound("maximum").unwrap_or(u64::MAX))
-        } else if of_type("array") {
-            Self::Many(Box::new(Self::of(schema.get("items").unwrap_or(&Value::Null))))
-        } else if of_type("string") {
-            let is_time = schema.get("format").is_some_and(|format| format == "date-time");
-            if is_time { Self::Time } else { Self::Text }
-        } else if of_type("object") && schema.get("properties").is_none() {
-            Self::Map
-        } else {
-            Self::Other
+    fn of(value: DescribedValue<'_>) -> Self {
+        match value.kind() {
+            ValueKind::Words(words) => {
+                let is_switch = words.iter().all(|word| word == "true" || word == "false");
+                if is_switch { Self::Switch } else { Self::Words(words) }
+            }
+            ValueKind::Boolean => Self::Switch,
+            ValueKind::Integer { least, most } => {
+                Self::Number(least.unwrap_or(0), most.unwrap_or(u64::MAX))
+            }
+            ValueKind::List(item) => Self::Many(Box::new(Self::of(item))),
+            ValueKind::Time => Self::Time,
+            ValueKind::Text { .. } | ValueKind::Bytes => Self::Text,
+            ValueKind::Map { .. } => Self::Map,
+            ValueKind::Number | ValueKind::Object | ValueKind::Other => Self::Other,
         }
     }
 

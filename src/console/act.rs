@@ -7,6 +7,7 @@ use crate::console::actions::{self, Action, Asks, Then};
 use crate::console::correction::Correction;
 use crate::console::fields::{self, Field, FieldKind};
 use crate::console::form::{Form, LargeField, Said, Submission, form_number, is_own, local_page};
+use crate::console::form_entry::FormEntry;
 use crate::console::input::{self, present, put, read, typed};
 use crate::console::layout;
 use crate::console::page::{ConsoleContext, View, csrf, mark};
@@ -93,12 +94,12 @@ fn allowed(
 
 /// The field of an action that has a payload.
 fn large_field(action: &Action) -> Option<LargeField> {
-    let words = action.fields.split_whitespace();
-    let mut names = words.map(|word| word.trim_end_matches('!'));
-    let found = names.find(|name| matches!(*name, "payload" | "payload_base64"))?;
-    Some(match found {
-        "payload" => LargeField::Json(found.to_owned()),
-        _ => LargeField::Bytes(found.to_owned()),
+    action.fields.iter().find_map(|entry| match entry {
+        FormEntry::Field { path: "payload", .. } => Some(LargeField::Json("payload".to_owned())),
+        FormEntry::Field { path: path @ "payload_base64", .. } => {
+            Some(LargeField::Bytes((*path).to_owned()))
+        }
+        _ => None,
     })
 }
 
@@ -447,7 +448,7 @@ impl Task {
         };
         self.page(status, |view| {
             html! {
-                p { (action.about(view.t)) }
+                p { (action.description(view.t)) }
                 @if let Some(error) = error {
                     @let name = error.field.as_deref().and_then(|path| path.rsplit('.').next());
                     div.error role="alert" { p { strong { (error.title) }

@@ -1,6 +1,7 @@
 //! What a person can do: one entry for each route of the API that a button or a form calls.
 
 use crate::api::about;
+use crate::console::form_entry::{FormEntry, OTHERS, always, field, of_path, required, without};
 use crate::console::texts::Texts;
 use crate::http::message::Method;
 use crate::model::token::Right;
@@ -22,8 +23,8 @@ pub(super) struct Action {
     pub(super) method: Method,
     /// Its path. `{id}` is the form's field of that name.
     pub(super) path: &'static str,
-    /// What can be filled in, in the words of [`crate::console::fields`].
-    pub(super) fields: &'static str,
+    /// The fields of its form.
+    pub(super) fields: &'static [FormEntry],
     /// Whether a page shows first what it will do.
     pub(super) asks: Asks,
     /// What follows.
@@ -58,7 +59,7 @@ pub(super) enum Then {
 
 impl Action {
     /// What it does: as the route says it, unless there is a text.
-    pub(super) fn about(&self, t: &Texts) -> String {
+    pub(super) fn description(&self, t: &Texts) -> String {
         self.about
             .map_or_else(|| about(self.method, self.path).replace('`', ""), |own| own(t).to_owned())
     }
@@ -80,160 +81,403 @@ impl Action {
     }
 }
 
-/// A text, if there is one.
-macro_rules! optional {
-    () => {
-        None
-    };
-    ($text:ident) => {
-        Some(|t| t.$text)
-    };
-}
-
 /// Makes each line a constant, and lists them all.
 macro_rules! actions {
-    ($($constant:ident = $name:literal ($label:ident $(, $about:ident)?) $right:ident $method:ident $path:literal
-       $fields:literal $asks:ident $then:ident$(($list:literal))?;)*) => {
-        $(pub(super) const $constant: Action = Action {
-            name: $name,
-            label: |t| t.$label,
-            about: optional!($($about)?),
-            right: Right::$right,
-            method: Method::$method,
-            path: $path,
-            fields: $fields,
-            asks: Asks::$asks,
-            then: Then::$then$(($list))?,
-        };)*
+    ($($constant:ident = $action:expr;)*) => {
+        $(pub(super) const $constant: Action = $action;)*
 
         /// All actions.
         pub(super) static ACTIONS: &[&Action] = &[$(&$constant),*];
     };
 }
 
-// Constant = name (label, what it does if the route does not say it), right, route, fields, whether it asks, what follows.
+/// An action, called with its button. The route gives the rest but for what the methods below add.
+const fn action(name: &'static str, label: Text) -> Action {
+    Action {
+        name,
+        label,
+        about: None,
+        right: Right::Box,
+        method: Method::Post,
+        path: "",
+        fields: &[],
+        asks: Asks::No,
+        then: Then::Back,
+    }
+}
+
+impl Action {
+    const fn about(self, text: Text) -> Self {
+        Self { about: Some(text), ..self }
+    }
+
+    const fn route(self, right: Right, method: Method, path: &'static str) -> Self {
+        Self { right, method, path, ..self }
+    }
+
+    const fn fields(self, fields: &'static [FormEntry]) -> Self {
+        Self { fields, ..self }
+    }
+
+    const fn asks(self, asks: Asks) -> Self {
+        Self { asks, ..self }
+    }
+
+    const fn then(self, then: Then) -> Self {
+        Self { then, ..self }
+    }
+}
+
 actions! {
-    REPLAY_EVENT = "replay-event" (replay, replay_about) Operate Post "/v1/events/{id}/replay" "subscription" First Back;
-    CANCEL_EVENT = "cancel-event" (cancel) Operate Post "/v1/events/{id}/cancel" "" First Back;
-    REPLAY_WEBHOOK = "replay-webhook" (replay, replay_about) Operate Post "/v1/webhook-events/{id}/replay" "subscription" First Back;
-    RETRY_DELIVERY = "retry-delivery" (retry, retry_about) Operate Post "/v1/deliveries/{id}/retry" "" No Back;
-    CANCEL_DELIVERY = "cancel-delivery" (cancel) Operate Post "/v1/deliveries/{id}/cancel" "" First Back;
-    EDIT_AND_RESEND = "edit-and-resend" (edit_and_resend, edit_and_resend_about) Operate Post "/v1/deliveries/{id}/edit-and-resend"
-        "payload_base64!" Correct Back;
-    PARK = "park" (park) Operate Post "/v1/deliveries/{id}/park" "reason" First Back;
-    SKIP = "skip" (skip) Operate Post "/v1/deliveries/{id}/skip" "reason" First Back;
-    RELEASE = "release" (release) Operate Post "/v1/deliveries/{id}/release" "reason" First Back;
-    MOVE_TO_END = "move-to-end" (move_to_end) Operate Post "/v1/deliveries/{id}/move-to-end" "reason" First Back;
+    REPLAY_EVENT = action("replay-event", |t| t.replay)
+        .about(|t| t.replay_about)
+        .route(Right::Operate, Method::Post, "/v1/events/{id}/replay")
+        .fields(&[field("subscription")])
+        .asks(Asks::First);
+    CANCEL_EVENT = action("cancel-event", |t| t.cancel)
+        .route(Right::Operate, Method::Post, "/v1/events/{id}/cancel")
+        .asks(Asks::First);
+    REPLAY_WEBHOOK = action("replay-webhook", |t| t.replay)
+        .about(|t| t.replay_about)
+        .route(Right::Operate, Method::Post, "/v1/webhook-events/{id}/replay")
+        .fields(&[field("subscription")])
+        .asks(Asks::First);
+    RETRY_DELIVERY = action("retry-delivery", |t| t.retry)
+        .about(|t| t.retry_about)
+        .route(Right::Operate, Method::Post, "/v1/deliveries/{id}/retry");
+    CANCEL_DELIVERY = action("cancel-delivery", |t| t.cancel)
+        .route(Right::Operate, Method::Post, "/v1/deliveries/{id}/cancel")
+        .asks(Asks::First);
+    EDIT_AND_RESEND = action("edit-and-resend", |t| t.edit_and_resend)
+        .about(|t| t.edit_and_resend_about)
+        .route(Right::Operate, Method::Post, "/v1/deliveries/{id}/edit-and-resend")
+        .fields(&[required("payload_base64")])
+        .asks(Asks::Correct);
+    PARK = action("park", |t| t.park)
+        .route(Right::Operate, Method::Post, "/v1/deliveries/{id}/park")
+        .fields(&[field("reason")])
+        .asks(Asks::First);
+    SKIP = action("skip", |t| t.skip)
+        .route(Right::Operate, Method::Post, "/v1/deliveries/{id}/skip")
+        .fields(&[field("reason")])
+        .asks(Asks::First);
+    RELEASE = action("release", |t| t.release)
+        .route(Right::Operate, Method::Post, "/v1/deliveries/{id}/release")
+        .fields(&[field("reason")])
+        .asks(Asks::First);
+    MOVE_TO_END = action("move-to-end", |t| t.move_to_end)
+        .route(Right::Operate, Method::Post, "/v1/deliveries/{id}/move-to-end")
+        .fields(&[field("reason")])
+        .asks(Asks::First);
 
-    RELEASE_IN_DOUBT = "release-in-doubt" (release, release_in_doubt_about) Operate Post "/v1/deliveries/release"
-        "filter.subscription! filter.until" DryRun Back;
-    SKIP_IN_DOUBT = "skip-in-doubt" (skip) Operate Post "/v1/deliveries/skip"
-        "filter.subscription! filter.until" DryRun Back;
+    RELEASE_IN_DOUBT = action("release-in-doubt", |t| t.release)
+        .about(|t| t.release_in_doubt_about)
+        .route(Right::Operate, Method::Post, "/v1/deliveries/release")
+        .fields(&[required("filter.subscription"), field("filter.until")])
+        .asks(Asks::DryRun);
+    SKIP_IN_DOUBT = action("skip-in-doubt", |t| t.skip)
+        .route(Right::Operate, Method::Post, "/v1/deliveries/skip")
+        .fields(&[required("filter.subscription"), field("filter.until")])
+        .asks(Asks::DryRun);
 
-    END_CALL = "end-external-call" (end_call) Operate Post "/v1/external-calls/{id}/end" "made! reason!" First Back;
+    END_CALL = action("end-external-call", |t| t.end_call)
+        .route(Right::Operate, Method::Post, "/v1/external-calls/{id}/end")
+        .fields(&[required("made"), required("reason")])
+        .asks(Asks::First);
 
-    FIX_EVENT = "fix-event" (fix_event, fix_event_about) Operate Post "/v1/events/{id}/fix"
-        "event_type payload_base64 * -payload" Correct Back;
-    DISCARD_EVENT = "discard-event" (discard) Operate Post "/v1/events/{id}/discard" "reason!" First Back;
+    FIX_EVENT = action("fix-event", |t| t.fix_event)
+        .about(|t| t.fix_event_about)
+        .route(Right::Operate, Method::Post, "/v1/events/{id}/fix")
+        .fields(&[field("event_type"), field("payload_base64"), OTHERS, without("payload")])
+        .asks(Asks::Correct);
+    DISCARD_EVENT = action("discard-event", |t| t.discard)
+        .route(Right::Operate, Method::Post, "/v1/events/{id}/discard")
+        .fields(&[required("reason")])
+        .asks(Asks::First);
 
     // Event types.
-    SEND_EVENT = "send-event" (send_example, send_example_about) Publish Post "/v1/events"
-        "event_type! idempotency_key aggregate_type aggregate_id payload! * -payload_base64" First Leads("events");
-    CREATE_EVENT_TYPE = "create-event-type" (create_event_type, create_event_type_about) Admin Put "/v1/event-types/{name}"
-        "{name} description schema *" First Leads("events/types");
-    CHANGE_EVENT_TYPE = "change-event-type" (change, change_event_type_about) Admin Put "/v1/event-types/{name}" "description schema *" Change Back;
-    DELETE_EVENT_TYPE = "delete-event-type" (delete) Admin Delete "/v1/event-types/{name}" "" First Leads("events/types");
+    SEND_EVENT = action("send-event", |t| t.send_example)
+        .about(|t| t.send_example_about)
+        .route(Right::Publish, Method::Post, "/v1/events")
+        .fields(&[
+            required("event_type"), field("idempotency_key"), field("aggregate_type"),
+            field("aggregate_id"), required("payload"), OTHERS, without("payload_base64"),
+        ])
+        .asks(Asks::First)
+        .then(Then::Leads("events"));
+    CREATE_EVENT_TYPE = action("create-event-type", |t| t.create_event_type)
+        .about(|t| t.create_event_type_about)
+        .route(Right::Admin, Method::Put, "/v1/event-types/{name}")
+        .fields(&[of_path("name"), field("description"), field("schema"), OTHERS])
+        .asks(Asks::First)
+        .then(Then::Leads("events/types"));
+    CHANGE_EVENT_TYPE = action("change-event-type", |t| t.change)
+        .about(|t| t.change_event_type_about)
+        .route(Right::Admin, Method::Put, "/v1/event-types/{name}")
+        .fields(&[field("description"), field("schema"), OTHERS])
+        .asks(Asks::Change);
+    DELETE_EVENT_TYPE = action("delete-event-type", |t| t.delete)
+        .route(Right::Admin, Method::Delete, "/v1/event-types/{name}")
+        .asks(Asks::First)
+        .then(Then::Leads("events/types"));
 
     // Dead letters and jobs.
-    REPLAY_DEAD = "replay-dead-letters" (replay, replay_dead_about) Operate Post "/v1/dead-letters/replay"
-        "filter.subscription filter.class filter.code filter.ids rate" DryRun Leads("jobs");
-    DISCARD_DEAD = "discard-dead-letters" (discard) Operate Post "/v1/dead-letters/discard"
-        "filter.subscription filter.class filter.code filter.ids reason!" DryRun Leads("jobs");
-    REPLAY_PICKED = "replay-picked" (replay, replay_dead_about) Operate Post "/v1/dead-letters/replay" "filter.ids! rate" DryRun Leads("jobs");
-    DISCARD_PICKED = "discard-picked" (discard) Operate Post "/v1/dead-letters/discard" "filter.ids! reason!" DryRun Leads("jobs");
-    PAUSE_JOB = "pause-job" (pause_job) Operate Post "/v1/jobs/{id}/pause" "" No Back;
-    RESUME_JOB = "resume-job" (resume_job) Operate Post "/v1/jobs/{id}/resume" "" No Back;
-    CANCEL_JOB = "cancel-job" (cancel) Operate Post "/v1/jobs/{id}/cancel" "" First Back;
+    REPLAY_DEAD = action("replay-dead-letters", |t| t.replay)
+        .about(|t| t.replay_dead_about)
+        .route(Right::Operate, Method::Post, "/v1/dead-letters/replay")
+        .fields(&[
+            field("filter.subscription"), field("filter.class"), field("filter.code"),
+            field("filter.ids"), field("rate"),
+        ])
+        .asks(Asks::DryRun)
+        .then(Then::Leads("jobs"));
+    DISCARD_DEAD = action("discard-dead-letters", |t| t.discard)
+        .route(Right::Operate, Method::Post, "/v1/dead-letters/discard")
+        .fields(&[
+            field("filter.subscription"), field("filter.class"), field("filter.code"),
+            field("filter.ids"), required("reason"),
+        ])
+        .asks(Asks::DryRun)
+        .then(Then::Leads("jobs"));
+    REPLAY_PICKED = action("replay-picked", |t| t.replay)
+        .about(|t| t.replay_dead_about)
+        .route(Right::Operate, Method::Post, "/v1/dead-letters/replay")
+        .fields(&[required("filter.ids"), field("rate")])
+        .asks(Asks::DryRun)
+        .then(Then::Leads("jobs"));
+    DISCARD_PICKED = action("discard-picked", |t| t.discard)
+        .route(Right::Operate, Method::Post, "/v1/dead-letters/discard")
+        .fields(&[required("filter.ids"), required("reason")])
+        .asks(Asks::DryRun)
+        .then(Then::Leads("jobs"));
+    PAUSE_JOB = action("pause-job", |t| t.pause_job)
+        .route(Right::Operate, Method::Post, "/v1/jobs/{id}/pause");
+    RESUME_JOB = action("resume-job", |t| t.resume_job)
+        .route(Right::Operate, Method::Post, "/v1/jobs/{id}/resume");
+    CANCEL_JOB = action("cancel-job", |t| t.cancel)
+        .route(Right::Operate, Method::Post, "/v1/jobs/{id}/cancel")
+        .asks(Asks::First);
 
     // Subscriptions and credentials.
-    CREATE_SUBSCRIPTION = "create-subscription" (create_subscription) Admin Post "/v1/subscriptions"
-        "name! url event_types source ordering filter template * try" First Answer;
-    CHANGE_SUBSCRIPTION = "change-subscription" (change) Admin Patch "/v1/subscriptions/{id}"
-        "url event_types source ordering filter template * -target try" Change Back;
-    DELETE_SUBSCRIPTION = "delete-subscription" (delete) Admin Delete "/v1/subscriptions/{id}"
-        "" First Leads("subscriptions");
-    PAUSE = "pause-subscription" (pause) Operate Post "/v1/subscriptions/{id}/pause" "" No Back;
-    RESUME = "resume-subscription" (resume) Operate Post "/v1/subscriptions/{id}/resume" "" No Back;
-    TEST = "test-subscription" (test, test_about) Operate Post "/v1/subscriptions/{id}/test"
-        "background=true" No Leads("subscriptions/tests");
-    RECOVER = "recover-subscription" (recover) Operate Post "/v1/subscriptions/{id}/recover"
-        "since! until rate" DryRun Leads("jobs");
-    REPLAY_SINCE = "replay-events" (replay_since, replay_since_about) Operate Post "/v1/events/replay"
-        "filter.subscription! filter.since! filter.until filter.event_type rate" DryRun Leads("jobs");
-    ROTATE = "rotate-credential" (rotate, rotate_about) Admin Post "/v1/credentials/{id}/rotate"
-        "secret reason *" First Answer;
-    SCHEDULE = "schedule-rotation" (schedule, schedule_about) Admin Post "/v1/credentials/{id}/schedule"
-        "every command" First Back;
-    SET_CREDENTIAL = "set-credential" (set_credential, set_credential_about) Admin Post "/v1/subscriptions/{id}/credentials"
-        "kind! *" First Answer;
-    REVOKE = "revoke-credential" (revoke) Admin Post "/v1/credentials/{id}/revoke" "" First Back;
+    CREATE_SUBSCRIPTION = action("create-subscription", |t| t.create_subscription)
+        .route(Right::Admin, Method::Post, "/v1/subscriptions")
+        .fields(&[
+            required("name"), field("url"), field("event_types"), field("source"),
+            field("ordering"), field("filter"), field("template"), OTHERS, field("try"),
+        ])
+        .asks(Asks::First)
+        .then(Then::Answer);
+    CHANGE_SUBSCRIPTION = action("change-subscription", |t| t.change)
+        .route(Right::Admin, Method::Patch, "/v1/subscriptions/{id}")
+        .fields(&[
+            field("url"), field("event_types"), field("source"), field("ordering"),
+            field("filter"), field("template"), OTHERS, without("target"), field("try"),
+        ])
+        .asks(Asks::Change);
+    DELETE_SUBSCRIPTION = action("delete-subscription", |t| t.delete)
+        .route(Right::Admin, Method::Delete, "/v1/subscriptions/{id}")
+        .asks(Asks::First)
+        .then(Then::Leads("subscriptions"));
+    PAUSE = action("pause-subscription", |t| t.pause)
+        .route(Right::Operate, Method::Post, "/v1/subscriptions/{id}/pause");
+    RESUME = action("resume-subscription", |t| t.resume)
+        .route(Right::Operate, Method::Post, "/v1/subscriptions/{id}/resume");
+    TEST = action("test-subscription", |t| t.test)
+        .about(|t| t.test_about)
+        .route(Right::Operate, Method::Post, "/v1/subscriptions/{id}/test")
+        .fields(&[always("background", true)])
+        .then(Then::Leads("subscriptions/tests"));
+    RECOVER = action("recover-subscription", |t| t.recover)
+        .route(Right::Operate, Method::Post, "/v1/subscriptions/{id}/recover")
+        .fields(&[required("since"), field("until"), field("rate")])
+        .asks(Asks::DryRun)
+        .then(Then::Leads("jobs"));
+    REPLAY_SINCE = action("replay-events", |t| t.replay_since)
+        .about(|t| t.replay_since_about)
+        .route(Right::Operate, Method::Post, "/v1/events/replay")
+        .fields(&[
+            required("filter.subscription"), required("filter.since"), field("filter.until"),
+            field("filter.event_type"), field("rate"),
+        ])
+        .asks(Asks::DryRun)
+        .then(Then::Leads("jobs"));
+    ROTATE = action("rotate-credential", |t| t.rotate)
+        .about(|t| t.rotate_about)
+        .route(Right::Admin, Method::Post, "/v1/credentials/{id}/rotate")
+        .fields(&[field("secret"), field("reason"), OTHERS])
+        .asks(Asks::First)
+        .then(Then::Answer);
+    SCHEDULE = action("schedule-rotation", |t| t.schedule)
+        .about(|t| t.schedule_about)
+        .route(Right::Admin, Method::Post, "/v1/credentials/{id}/schedule")
+        .fields(&[field("every"), field("command")])
+        .asks(Asks::First);
+    SET_CREDENTIAL = action("set-credential", |t| t.set_credential)
+        .about(|t| t.set_credential_about)
+        .route(Right::Admin, Method::Post, "/v1/subscriptions/{id}/credentials")
+        .fields(&[required("kind"), OTHERS])
+        .asks(Asks::First)
+        .then(Then::Answer);
+    REVOKE = action("revoke-credential", |t| t.revoke)
+        .route(Right::Admin, Method::Post, "/v1/credentials/{id}/revoke")
+        .asks(Asks::First);
 
     // Sources and providers.
-    PAUSE_SOURCE = "pause-source" (pause) Operate Post "/v1/sources/{name}/pause" "" No Back;
-    RESUME_SOURCE = "resume-source" (resume) Operate Post "/v1/sources/{name}/resume" "" No Back;
-    RESET_SOURCE = "reset-source" (reset, reset_about) Operate Post "/v1/sources/{name}/reset"
-        "cursor from" First Back;
-    REOPEN_SOURCE = "reopen-source" (reopen, reopen_about) Operate Post "/v1/sources/{name}/reopen" "since!" First Back;
-    RELEASE_SOURCE = "release-source" (release_rows, release_rows_about) Operate Post "/v1/sources/{name}/release"
-        "box!" First Back;
-    CREATE_SOURCE = "create-source" (create_source) Admin Post "/v1/sources" "name! kind! settings *" First Leads("sources");
-    CHANGE_SOURCE = "change-source" (change) Admin Patch "/v1/sources/{name}" "settings *" Change Back;
-    DELETE_SOURCE = "delete-source" (delete) Admin Delete "/v1/sources/{name}" "" First Leads("sources");
+    PAUSE_SOURCE = action("pause-source", |t| t.pause)
+        .route(Right::Operate, Method::Post, "/v1/sources/{name}/pause");
+    RESUME_SOURCE = action("resume-source", |t| t.resume)
+        .route(Right::Operate, Method::Post, "/v1/sources/{name}/resume");
+    RESET_SOURCE = action("reset-source", |t| t.reset)
+        .about(|t| t.reset_about)
+        .route(Right::Operate, Method::Post, "/v1/sources/{name}/reset")
+        .fields(&[field("cursor"), field("from")])
+        .asks(Asks::First);
+    REOPEN_SOURCE = action("reopen-source", |t| t.reopen)
+        .about(|t| t.reopen_about)
+        .route(Right::Operate, Method::Post, "/v1/sources/{name}/reopen")
+        .fields(&[required("since")])
+        .asks(Asks::First);
+    RELEASE_SOURCE = action("release-source", |t| t.release_rows)
+        .about(|t| t.release_rows_about)
+        .route(Right::Operate, Method::Post, "/v1/sources/{name}/release")
+        .fields(&[required("box")])
+        .asks(Asks::First);
+    CREATE_SOURCE = action("create-source", |t| t.create_source)
+        .route(Right::Admin, Method::Post, "/v1/sources")
+        .fields(&[required("name"), required("kind"), field("settings"), OTHERS])
+        .asks(Asks::First)
+        .then(Then::Leads("sources"));
+    CHANGE_SOURCE = action("change-source", |t| t.change)
+        .route(Right::Admin, Method::Patch, "/v1/sources/{name}")
+        .fields(&[field("settings"), OTHERS])
+        .asks(Asks::Change);
+    DELETE_SOURCE = action("delete-source", |t| t.delete)
+        .route(Right::Admin, Method::Delete, "/v1/sources/{name}")
+        .asks(Asks::First)
+        .then(Then::Leads("sources"));
 
-    CREATE_PROVIDER = "create-provider" (create_provider) Admin Post "/v1/providers"
-        "name! scheme pii! secret * -secrets" First Leads("providers");
-    CHANGE_PROVIDER = "change-provider" (change) Admin Patch "/v1/providers/{name}" "scheme pii * -secret" Change Back;
-    DELETE_PROVIDER = "delete-provider" (delete) Admin Delete "/v1/providers/{name}" "" First Leads("sources");
-    ADD_SECRET = "add-secret" (add_secret, add_secret_about) Admin Post "/v1/providers/{name}/secrets"
-        "secret!" First Back;
-    WITHDRAW_SECRET = "withdraw-secret" (withdraw) Admin Delete "/v1/providers/{name}/secrets/{secret_id}" "" First Back;
+    CREATE_PROVIDER = action("create-provider", |t| t.create_provider)
+        .route(Right::Admin, Method::Post, "/v1/providers")
+        .fields(&[
+            required("name"), field("scheme"), required("pii"), field("secret"), OTHERS,
+            without("secrets"),
+        ])
+        .asks(Asks::First)
+        .then(Then::Leads("providers"));
+    CHANGE_PROVIDER = action("change-provider", |t| t.change)
+        .route(Right::Admin, Method::Patch, "/v1/providers/{name}")
+        .fields(&[field("scheme"), field("pii"), OTHERS, without("secret")])
+        .asks(Asks::Change);
+    DELETE_PROVIDER = action("delete-provider", |t| t.delete)
+        .route(Right::Admin, Method::Delete, "/v1/providers/{name}")
+        .asks(Asks::First)
+        .then(Then::Leads("sources"));
+    ADD_SECRET = action("add-secret", |t| t.add_secret)
+        .about(|t| t.add_secret_about)
+        .route(Right::Admin, Method::Post, "/v1/providers/{name}/secrets")
+        .fields(&[required("secret")])
+        .asks(Asks::First);
+    WITHDRAW_SECRET = action("withdraw-secret", |t| t.withdraw)
+        .route(Right::Admin, Method::Delete, "/v1/providers/{name}/secrets/{secret_id}")
+        .asks(Asks::First);
 
     // Alerts.
-    ACKNOWLEDGE = "acknowledge" (acknowledge) Operate Post "/v1/escalations/{id}/acknowledge" "" No Back;
-    CREATE_CHANNEL = "create-channel" (create_channel, create_channel_about) Admin Post "/v1/alert-channels"
-        "name! kind! url to command severity *" First Answer;
-    CHANGE_CHANNEL = "change-channel" (change) Admin Patch "/v1/alert-channels/{name}"
-        "url to command severity *" Change Back;
-    TEST_CHANNEL = "test-channel" (test) Operate Post "/v1/alert-channels/{name}/test" "" No Leads("events");
-    DELETE_CHANNEL = "delete-channel" (delete) Admin Delete "/v1/alert-channels/{name}" "" First Back;
+    ACKNOWLEDGE = action("acknowledge", |t| t.acknowledge)
+        .route(Right::Operate, Method::Post, "/v1/escalations/{id}/acknowledge");
+    CREATE_CHANNEL = action("create-channel", |t| t.create_channel)
+        .about(|t| t.create_channel_about)
+        .route(Right::Admin, Method::Post, "/v1/alert-channels")
+        .fields(&[
+            required("name"), required("kind"), field("url"), field("to"), field("command"),
+            field("severity"), OTHERS,
+        ])
+        .asks(Asks::First)
+        .then(Then::Answer);
+    CHANGE_CHANNEL = action("change-channel", |t| t.change)
+        .route(Right::Admin, Method::Patch, "/v1/alert-channels/{name}")
+        .fields(&[field("url"), field("to"), field("command"), field("severity"), OTHERS])
+        .asks(Asks::Change);
+    TEST_CHANNEL = action("test-channel", |t| t.test)
+        .route(Right::Operate, Method::Post, "/v1/alert-channels/{name}/test")
+        .then(Then::Leads("events"));
+    DELETE_CHANNEL = action("delete-channel", |t| t.delete)
+        .route(Right::Admin, Method::Delete, "/v1/alert-channels/{name}")
+        .asks(Asks::First);
 
     // Users, sessions, tokens.
-    CREATE_USER = "create-user" (create_user, create_user_about) Admin Post "/v1/users"
-        "name! role! password *" First Back;
-    CHANGE_USER = "change-user" (change, change_user_about) Admin Patch "/v1/users/{name}" "role password" Change Back;
-    DISABLE_USER = "disable-user" (disable, disable_user_about) Admin Patch "/v1/users/{name}"
-        "disabled=true" First Back;
-    ENABLE_USER = "enable-user" (enable, enable_user_about) Admin Patch "/v1/users/{name}"
-        "disabled=false" No Back;
-    DELETE_USER = "delete-user" (delete) Admin Delete "/v1/users/{name}" "" First Back;
-    USER_LINK = "user-link" (make_link) Admin Post "/v1/users/{name}/link" "" No Answer;
-    OWN_PASSWORD = "own-password" (own_password, own_password_about) Read Post "/v1/users/{name}/password"
-        "current new!" First Back;
-    END_SESSION = "end-session" (end_session) Admin Delete "/v1/sessions/{id}" "" First Back;
-    END_OWN_SESSION = "end-own-session" (end_session) Read Delete "/v1/me/sessions/{id}" "" No Back;
-    CREATE_TOKEN = "create-token" (create_token, create_token_about) Admin Post "/v1/tokens"
-        "name! role! source_systems consumer_groups expires_at *" First Answer;
-    REVOKE_TOKEN = "revoke-token" (revoke) Admin Delete "/v1/tokens/{id}" "" First Back;
+    CREATE_USER = action("create-user", |t| t.create_user)
+        .about(|t| t.create_user_about)
+        .route(Right::Admin, Method::Post, "/v1/users")
+        .fields(&[required("name"), required("role"), field("password"), OTHERS])
+        .asks(Asks::First);
+    CHANGE_USER = action("change-user", |t| t.change)
+        .about(|t| t.change_user_about)
+        .route(Right::Admin, Method::Patch, "/v1/users/{name}")
+        .fields(&[field("role"), field("password")])
+        .asks(Asks::Change);
+    DISABLE_USER = action("disable-user", |t| t.disable)
+        .about(|t| t.disable_user_about)
+        .route(Right::Admin, Method::Patch, "/v1/users/{name}")
+        .fields(&[always("disabled", true)])
+        .asks(Asks::First);
+    ENABLE_USER = action("enable-user", |t| t.enable)
+        .about(|t| t.enable_user_about)
+        .route(Right::Admin, Method::Patch, "/v1/users/{name}")
+        .fields(&[always("disabled", false)]);
+    DELETE_USER = action("delete-user", |t| t.delete)
+        .route(Right::Admin, Method::Delete, "/v1/users/{name}")
+        .asks(Asks::First);
+    USER_LINK = action("user-link", |t| t.make_link)
+        .route(Right::Admin, Method::Post, "/v1/users/{name}/link")
+        .then(Then::Answer);
+    OWN_PASSWORD = action("own-password", |t| t.own_password)
+        .about(|t| t.own_password_about)
+        .route(Right::Read, Method::Post, "/v1/users/{name}/password")
+        .fields(&[field("current"), required("new")])
+        .asks(Asks::First);
+    END_SESSION = action("end-session", |t| t.end_session)
+        .route(Right::Admin, Method::Delete, "/v1/sessions/{id}")
+        .asks(Asks::First);
+    END_OWN_SESSION = action("end-own-session", |t| t.end_session)
+        .route(Right::Read, Method::Delete, "/v1/me/sessions/{id}");
+    CREATE_TOKEN = action("create-token", |t| t.create_token)
+        .about(|t| t.create_token_about)
+        .route(Right::Admin, Method::Post, "/v1/tokens")
+        .fields(&[
+            required("name"), required("role"), field("source_systems"),
+            field("consumer_groups"), field("expires_at"), OTHERS,
+        ])
+        .asks(Asks::First)
+        .then(Then::Answer);
+    REVOKE_TOKEN = action("revoke-token", |t| t.revoke)
+        .route(Right::Admin, Method::Delete, "/v1/tokens/{id}")
+        .asks(Asks::First);
 
     // The box.
-    CREATE_TENANT = "create-tenant" (create_tenant, create_tenant_about) Box Post "/v1/tenants" "name! title pii!" First Back;
-    CHANGE_TENANT = "change-tenant" (change) Box Patch "/v1/tenants/{name}" "title pii" Change Back;
-    SUSPEND_TENANT = "suspend-tenant" (suspend_tenant) Box Post "/v1/tenants/{name}/suspend" "" First Back;
-    RESUME_TENANT = "resume-tenant" (resume) Box Post "/v1/tenants/{name}/resume" "" No Back;
-    TEST_DATABASE = "test-database" (test, test_database_about) Box Post "/v1/databases/{name}/test" "" No Answer;
-    BACK_UP = "back-up" (back_up) Box Post "/v1/backups" "" No Back;
-    VERIFY_BACKUP = "verify-backup" (verify) Box Post "/v1/backups/{name}/verify" "" No Back;
-    END_IN_DOUBT = "end-in-doubt" (end_in_doubt) Box Post "/v1/in-doubt/end" "" First Back;
+    CREATE_TENANT = action("create-tenant", |t| t.create_tenant)
+        .about(|t| t.create_tenant_about)
+        .route(Right::Box, Method::Post, "/v1/tenants")
+        .fields(&[required("name"), field("title"), required("pii")])
+        .asks(Asks::First);
+    CHANGE_TENANT = action("change-tenant", |t| t.change)
+        .route(Right::Box, Method::Patch, "/v1/tenants/{name}")
+        .fields(&[field("title"), field("pii")])
+        .asks(Asks::Change);
+    SUSPEND_TENANT = action("suspend-tenant", |t| t.suspend_tenant)
+        .route(Right::Box, Method::Post, "/v1/tenants/{name}/suspend")
+        .asks(Asks::First);
+    RESUME_TENANT = action("resume-tenant", |t| t.resume)
+        .route(Right::Box, Method::Post, "/v1/tenants/{name}/resume");
+    TEST_DATABASE = action("test-database", |t| t.test)
+        .about(|t| t.test_database_about)
+        .route(Right::Box, Method::Post, "/v1/databases/{name}/test")
+        .then(Then::Answer);
+    BACK_UP = action("back-up", |t| t.back_up).route(Right::Box, Method::Post, "/v1/backups");
+    VERIFY_BACKUP = action("verify-backup", |t| t.verify)
+        .route(Right::Box, Method::Post, "/v1/backups/{name}/verify");
+    END_IN_DOUBT = action("end-in-doubt", |t| t.end_in_doubt)
+        .route(Right::Box, Method::Post, "/v1/in-doubt/end")
+        .asks(Asks::First);
 }
 
 /// The action of a name.

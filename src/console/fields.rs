@@ -1,16 +1,15 @@
-//! The fields of a form: those of the request's type in the API, so that a new field there is one here.
-//!
-//! An action says which it shows, in words: `name` is a field or all of an object, `name!` must be filled in, `name=value` is
-//! always that, `{name}` a part of the path, `*` is all others, and `-name` is left out.
+//! The fields of a form: those of the request's type in the API, so that a new field there is one here. An action says
+//! which of them it shows ([`crate::console::form_entry`]).
 
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use crate::api::body_of;
+use crate::api::described_value::{DescribedValue, UsedFor, ValueKind};
 use crate::console::actions::Action;
-use crate::console::json::Fields as _;
+use crate::console::form_entry::FormEntry;
 
 /// A longer text has several lines.
-const MAX_LINE: i64 = 4_096;
+const MAX_LINE: u64 = 4_096;
 /// Names of secrets. The API shows them nowhere, so a form is not filled with them.
 pub(super) const SECRETS: [&str; 4] = ["secret", "password", "current", "new"];
 /// Objects in objects that have fields of their own. What is deeper is JSON.
@@ -27,18 +26,10 @@ pub(super) struct Field {
     pub(super) is_required: bool,
     /// The condition for its use; `None`: it is always used.
     pub(super) used_for: Option<UsedFor>,
-    /// Whether it is one of the others: `*`.
+    /// Whether it is one of the others, which are folded away.
     pub(super) is_further: bool,
     /// The value of an emptied field in a form of changes.
     pub(super) empty: Value,
-}
-
-/// Condition for the use of a field: another field has one of these values. A schema says it as `x-of`.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct UsedFor {
-    /// The path of the other field.
-    pub(super) field: String,
-    pub(super) values: Vec<String>,
 }
 
 /// What a field holds.
@@ -105,8 +96,9 @@ impl Field {
         format!("{}.file", self.path)
     }
 
-    fn is_named(&self, name: &str) -> bool {
-        self.path.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    /// Whether it has this path, or is in the object of this path.
+    fn is_in(&self, path: &str) -> bool {
+        self.path.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     }
 }
 
@@ -116,33 +108,28 @@ pub(super) fn of(action: &Action) -> Vec<Field> {
         return Vec::new();
     }
     let all = described(action);
-    let words: Vec<&str> = action.fields.split_whitespace().collect();
-    let is_listed = |field: &Field| {
-        let name = |word: &&str| word.trim_matches(['!', '-']).to_owned();
-        field.name() == "dry_run" || words.iter().any(|word| field.is_named(&name(word)))
+    let is_named = |field: &&Field| {
+        let mut named = action.fields.iter().filter_map(|entry| entry.path());
+        field.name() == "dry_run" || named.any(|path| field.is_in(path))
     };
     let mut fields = Vec::new();
-    for word in &words {
-        let name = word.trim_end_matches('!');
-        match (*word, word.split_once('=')) {
-            ("*", _) => {
-                let others = all.iter().filter(|field| !is_listed(field)).cloned();
+    for entry in action.fields {
+        match *entry {
+            FormEntry::Others => {
+                let others = all.iter().filter(|field| !is_named(field)).cloned();
                 fields.extend(others.map(|field| Field { is_further: true, ..field }));
             }
-            (_, Some((path, value))) => {
-                let value = serde_json::from_str(value).unwrap_or_default();
-                fields.push(Field::new(path, FieldKind::Is(value)));
+            FormEntry::Always { path, value } => {
+                fields.push(Field::new(path, FieldKind::Is(value.into())));
             }
-            _ if word.starts_with('{') => {
-                let place = Field::new(word.trim_matches(['{', '}']), FieldKind::Place);
-                fields.push(Field { is_required: true, ..place });
+            FormEntry::OfPath(name) => {
+                fields.push(Field { is_required: true, ..Field::new(name, FieldKind::Place) });
             }
-            _ if word.starts_with('-') => {}
-            _ => {
-                let found = all.iter().filter(|field| field.is_named(name)).cloned();
-                let must = word.ends_with('!');
+            FormEntry::Without(_) => {}
+            FormEntry::Field { path, is_required } => {
+                let found = all.iter().filter(|field| field.is_in(path)).cloned();
                 fields.extend(found.map(|field| Field {
-                    is_required: field.is_required || (must && field.path == name),
+                    is_required: field.is_required || (is_required && field.path == path),
                     ..field
                 }));
             }
@@ -153,170 +140,113 @@ pub(super) fn of(action: &Action) -> Vec<Field> {
 
 /// All fields of the request's type.
 fn described(action: &Action) -> Vec<Field> {
-    let Some((schema, named)) = body_of(action.method, action.path) else { return Vec::new() };
-    let mut walk = Walk { named, found: Vec::new() };
-    walk.add("", &schema, true, None);
-    walk.found
+    let Some(sent) = body_of(action.method, action.path) else { return Vec::new() };
+    let body =
+        Described { value: sent.value(), path: String::new(), is_required: true, used_for: None };
+    let mut fields = Vec::new();
+    body.add_to(&mut fields);
+    fields
 }
 
-/// A way through a schema.
-struct Walk {
-    named: Map<String, Value>,
-    found: Vec<Field>,
+/// A value in the request.
+struct Described<'s> {
+    value: DescribedValue<'s>,
+    path: String,
+    is_required: bool,
+    used_for: Option<UsedFor>,
 }
 
-impl Walk {
-    /// A schema, without the name it has and without "or null".
-    fn resolved(&self, schema: &Value) -> Value {
-        let parts = schema.items("anyOf");
-        let [only, null] = parts else { return self.referred(schema) };
-        self.referred(if null.text("type") == "null" { only } else { schema })
-    }
-
-    fn referred(&self, schema: &Value) -> Value {
-        let name = schema.maybe("$ref").and_then(|path| path.rsplit('/').next());
-        match name.and_then(|name| self.named.get(name)) {
-            Some(found) => self.resolved(found),
-            None => schema.clone(),
-        }
-    }
-
-    /// The fields of a value at a path: of an object those in it, of one of several objects those of each.
-    fn add(&mut self, path: &str, schema: &Value, is_required: bool, used_for: Option<UsedFor>) {
-        let inner = self.resolved(schema);
-        let parts = [inner.items("anyOf"), inner.items("oneOf")].concat();
-        let mut forms: Vec<Value> = parts.iter().map(|part| self.resolved(part)).collect();
-        if forms.is_empty() {
-            forms.push(inner.clone());
-        }
+impl Described<'_> {
+    /// Adds the fields of the value: of an object its members, of one of several objects those of each.
+    fn add_to(self, fields: &mut Vec<Field>) {
+        let mut forms = self.value.forms();
         // Of a request that is one thing or many, a form has one.
-        if path.is_empty() {
-            forms.retain(has_members);
+        if self.path.is_empty() {
+            forms.retain(|form| has_members(*form));
         }
-        let is_deep = path.matches('.').count() >= MAX_DEPTH;
-        if forms.iter().all(has_members) && !is_deep {
-            return self.members(path, &forms, is_required, used_for.as_ref());
+        let is_deep = self.path.matches('.').count() >= MAX_DEPTH;
+        if forms.iter().all(|form| has_members(*form)) && !is_deep {
+            return self.add_members(&forms, fields);
         }
-        let about = schema.maybe("description").or_else(|| inner.maybe("description"));
-        let about = about.unwrap_or_default().to_owned();
-        let empty = emptied(schema);
-        let is_secret = SECRETS.contains(&path.rsplit('.').next().unwrap_or(path));
-        let kind = match self.kind(&inner) {
+        let Self { value, path, is_required, used_for } = self;
+        let is_secret = SECRETS.contains(&path.rsplit('.').next().unwrap_or(&path));
+        let kind = match FieldKind::of(value) {
             FieldKind::Text if is_secret => FieldKind::Secret,
             FieldKind::Lines if is_secret => FieldKind::SecretLines,
             kind => kind,
         };
-        self.found.push(Field { about, is_required, used_for, empty, ..Field::new(path, kind) });
+        let about = value.about().to_owned();
+        let empty = value.emptied();
+        fields.push(Field { about, is_required, used_for, empty, ..Field::new(&path, kind) });
     }
 
-    fn members(
-        &mut self,
-        path: &str,
-        forms: &[Value],
-        is_required: bool,
-        used_for: Option<&UsedFor>,
-    ) {
-        let at =
-            |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
-        let mut names: Vec<&String> = Vec::new();
-        for name in forms.iter().filter_map(|form| form.field("properties").as_object()).flatten() {
-            if !names.contains(&name.0) {
-                names.push(name.0);
+    fn add_members(&self, forms: &[DescribedValue<'_>], fields: &mut Vec<Field>) {
+        let at = |name: &str| match self.path.as_str() {
+            "" => name.to_owned(),
+            path => format!("{path}.{name}"),
+        };
+        let mut names: Vec<&str> = Vec::new();
+        for (name, _) in forms.iter().flat_map(|form| form.members()) {
+            if !names.contains(&name) {
+                names.push(name);
             }
         }
         for name in names {
-            let having = || forms.iter().filter(|form| !member(form, name).is_null());
-            let kinds: Vec<String> =
-                having().flat_map(|form| words(member(form, "kind"))).collect();
-            let is_everywhere = having().count() == forms.len();
-            let must = |form: &Value| form.items("required").iter().any(|one| one == name);
-            let is_required = is_required && is_everywhere && having().all(must);
-            let Some(first) = having().next() else { continue };
-            let mut schema = member(first, name).clone();
-            let declared =
-                used_for_of(&schema).or_else(|| used_for_of(first).filter(|_| !is_everywhere));
-            let used_for = match declared {
-                Some(declared) => Some(declared),
-                None if !is_everywhere && !kinds.is_empty() => {
-                    Some(UsedFor { field: at("kind"), values: kinds.clone() })
-                }
-                None => used_for.cloned(),
+            let having: Vec<&DescribedValue<'_>> =
+                forms.iter().filter(|form| form.member(name).is_some()).collect();
+            let is_everywhere = having.len() == forms.len();
+            let must = is_everywhere && having.iter().all(|form| form.requires(name));
+            let Some((first, value)) =
+                having.first().and_then(|first| Some((first, first.member(name)?)))
+            else {
+                continue;
             };
+            let kinds: Vec<String> =
+                having.iter().filter_map(|form| form.member("kind")?.words()).flatten().collect();
+            let of_form = || first.used_for().filter(|_| !is_everywhere);
+            let of_kinds = || {
+                let values = kinds.clone();
+                (!is_everywhere && !kinds.is_empty()).then(|| UsedFor { field: at("kind"), values })
+            };
+            let used_for = value.used_for().or_else(of_form).or_else(of_kinds);
+            let used_for = used_for.or_else(|| self.used_for.clone());
+            let is_required = self.is_required && must;
+            let path = at(name);
             if name == "kind" && forms.len() > 1 {
-                schema = json!({ "enum": kinds });
+                let kind = Field::new(&path, FieldKind::Choice(kinds));
+                fields.push(Field { is_required, used_for, ..kind });
+            } else {
+                Described { value, path, is_required, used_for }.add_to(fields);
             }
-            self.add(&at(name), &schema, is_required, used_for);
         }
     }
+}
 
-    fn kind(&self, schema: &Value) -> FieldKind {
-        let choices = words(schema);
-        if !choices.is_empty() {
-            return FieldKind::Choice(choices);
-        }
-        let types = schema.field("type");
-        let first = types.as_array().and_then(|types| types.first()).unwrap_or(types);
-        match first.as_str().unwrap_or_default() {
-            "boolean" => FieldKind::Choice(vec!["true".to_owned(), "false".to_owned()]),
-            "integer" | "number" => FieldKind::Number,
-            "string" => match (schema.text("format"), schema.maybe("contentEncoding")) {
-                ("date-time", _) => FieldKind::Time,
-                (_, Some(_)) => FieldKind::Bytes,
-                _ if schema.int("maxLength") > MAX_LINE => FieldKind::Lines,
-                _ => FieldKind::Text,
+impl FieldKind {
+    fn of(value: DescribedValue<'_>) -> Self {
+        match value.kind() {
+            ValueKind::Words(words) => Self::Choice(words),
+            ValueKind::Boolean => Self::Choice(vec!["true".to_owned(), "false".to_owned()]),
+            ValueKind::Integer { .. } | ValueKind::Number => Self::Number,
+            ValueKind::Time => Self::Time,
+            ValueKind::Bytes => Self::Bytes,
+            ValueKind::Text { most_chars } if most_chars.is_some_and(|most| most > MAX_LINE) => {
+                Self::Lines
+            }
+            ValueKind::Text { .. } => Self::Text,
+            ValueKind::List(item) => match item.kind() {
+                ValueKind::Words(words) => Self::Many(words),
+                ValueKind::Text { .. } | ValueKind::Time | ValueKind::Bytes => Self::List,
+                _ => Self::Json,
             },
-            "array" => {
-                let item = self.resolved(schema.field("items"));
-                match (words(&item), item.text("type")) {
-                    (choices, _) if !choices.is_empty() => FieldKind::Many(choices),
-                    (_, "string") => FieldKind::List,
-                    _ => FieldKind::Json,
-                }
-            }
-            "object" if schema.field("additionalProperties").text("type") == "string" => {
-                FieldKind::Pairs
-            }
-            _ => FieldKind::Json,
+            ValueKind::Map { of_texts: true } => Self::Pairs,
+            ValueKind::Map { .. } | ValueKind::Object | ValueKind::Other => Self::Json,
         }
     }
 }
 
-fn has_members(schema: &Value) -> bool {
-    schema.field("properties").as_object().is_some_and(|members| !members.is_empty())
-}
-
-fn member<'s>(schema: &'s Value, name: &str) -> &'s Value {
-    schema.field("properties").field(name)
-}
-
-/// The condition that a schema declares for its use.
-fn used_for_of(schema: &Value) -> Option<UsedFor> {
-    let (field, values) = schema.field("x-of").as_object()?.iter().next()?;
-    Some(UsedFor { field: field.clone(), values: words(values) })
-}
-
-/// The words that a value can be: those of a schema, or a list of them.
-fn words(schema: &Value) -> Vec<String> {
-    let list = schema.as_array().map_or_else(|| schema.items("enum"), Vec::as_slice);
-    let only = schema.get("const");
-    list.iter().chain(only).filter_map(Value::as_str).map(str::to_owned).collect()
-}
-
-/// What an emptied field is: an empty text or list if there may be one, else null.
-fn emptied(schema: &Value) -> Value {
-    let types = schema.field("type");
-    let is = |name: &str| {
-        types == name || types.as_array().is_some_and(|all| all.iter().any(|one| one == name))
-    };
-    let pattern = schema.maybe("pattern").and_then(|pattern| regex_lite::Regex::new(pattern).ok());
-    let fits = schema.get("minLength").is_some_and(|least| least == 0)
-        || pattern.is_some_and(|pattern| pattern.is_match(""));
-    match () {
-        () if is("string") && fits => "".into(),
-        () if is("array") && schema.int("minItems") == 0 => json!([]),
-        () if is("object") => json!({}),
-        () => Value::Null,
-    }
+fn has_members(form: DescribedValue<'_>) -> bool {
+    form.members().next().is_some()
 }
 
 #[cfg(test)]
@@ -325,14 +255,11 @@ mod tests {
     use crate::console::actions::ACTIONS;
 
     #[test]
-    fn every_word_of_an_action_is_a_field_of_its_request() {
+    fn every_entry_of_an_action_is_a_field_of_its_request() {
         for action in ACTIONS {
             let all = described(action);
-            for word in
-                action.fields.split_whitespace().filter(|word| !word.starts_with(['*', '{']))
-            {
-                let name = word.split('=').next().unwrap_or_default().trim_matches(['!', '-']);
-                assert!(all.iter().any(|field| field.is_named(name)), "{}: {word}", action.name);
+            for path in action.fields.iter().filter_map(|entry| entry.path()) {
+                assert!(all.iter().any(|field| field.is_in(path)), "{}: {path}", action.name);
             }
         }
     }

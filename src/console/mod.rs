@@ -16,6 +16,7 @@ mod error;
 mod fields;
 mod first_admin;
 mod form;
+mod form_entry;
 mod history;
 mod input;
 mod json;
