@@ -24,7 +24,7 @@ const MAX_CSV_BYTES: usize = 8 << 20;
 /// How long rows are looked for: others want lists, too.
 const MAX_CSV_SPAN: Duration = Duration::from_secs(2);
 /// Rows that one read of the API brings: the most that it takes.
-const CSV_ROWS_AT_ONCE: &str = "500";
+const ROWS_AT_ONCE: &str = "500";
 /// Parameters of the query that no other link of the list keeps.
 const PASSING: [&str; 3] = ["did", "after", "csv"];
 
@@ -114,8 +114,26 @@ impl<'a> List<'a> {
     }
 
     /// The rows that the URL asks for.
-    pub(super) fn rows(&self, view: &View<'_>) -> Result<Value, PageError> {
+    fn rows(&self, view: &View<'_>) -> Result<Value, PageError> {
         self.rows_after(view, view.query.get("after").unwrap_or_default(), &[])
+    }
+
+    /// The first rows, up to about `most`, and whether there are more. An answer of the API may end early: it is read on.
+    pub(super) fn first_rows(
+        &self,
+        view: &View<'_>,
+        most: usize,
+    ) -> Result<(Vec<Value>, bool), PageError> {
+        let mut rows = Vec::new();
+        let mut after = Some(String::new());
+        while let Some(from) = after.take_if(|_| rows.len() < most) {
+            let mut found = self.rows_after(view, &from, &[("limit", ROWS_AT_ONCE)])?;
+            after = found.maybe("next").map(str::to_owned);
+            if let Some(Value::Array(items)) = found.get_mut("items") {
+                rows.append(items);
+            }
+        }
+        Ok((rows, after.is_some()))
     }
 
     fn rows_after(
@@ -158,7 +176,7 @@ impl<'a> List<'a> {
                 && clock.monotonic() < end
         };
         while let Some(from) = after.filter(|_| has_room(&csv)) {
-            found = self.rows_after(view, &from, &[("limit", CSV_ROWS_AT_ONCE)])?;
+            found = self.rows_after(view, &from, &[("limit", ROWS_AT_ONCE)])?;
             for row in found.items("items") {
                 csv.add(row);
             }

@@ -293,6 +293,8 @@ texts! {
     delete: "Remove",
     pause: "Stop sending",
     troubled: "fail or are held",
+    all_of_them: "All that fail or are held",
+    all_subscriptions: "All subscriptions",
     wait_for_it: "wait for it.",
     out_of_paused: "A person paused it; Resume sends what waits.",
     out_of_disabled: "Correct the target or its URL, try it with Test, then Resume.",

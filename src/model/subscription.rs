@@ -436,11 +436,6 @@ impl Subscription {
         self.new.scope(self.seq)
     }
 
-    /// Whether it fails, or something holds it.
-    pub fn is_troubled(&self) -> bool {
-        !self.holds.is_empty() || self.failing_since.is_some()
-    }
-
     /// Whether a person relies on no further attempt: even one that was already scheduled is not started.
     pub fn is_held_by_a_person(&self) -> bool {
         self.holds.iter().any(|hold| hold.reason.is_by_a_person())

@@ -67,7 +67,13 @@ columns! {
     const BY_SEQ = "WHERE deleted_at IS NULL AND seq = ?1";
     // With the long texts of the terms, which are read by `terms`, so that a page ends by their bytes.
     const PAGE with ", filter, template, headers, policy, event_headers, event_types, order_terms" =
-        "WHERE deleted_at IS NULL AND tenant = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
+        "WHERE deleted_at IS NULL AND tenant = ?1 AND seq > ?2
+            AND (?4 IS NULL OR owner_id = ?4)
+            AND (?5 IS NULL OR state = ?5)
+            AND (?6 IS NULL OR ?6 = (failing_since IS NOT NULL
+                 OR EXISTS (SELECT 1 FROM holds AS h WHERE h.subscription_seq IN (0, subscriptions.seq))
+                 OR EXISTS (SELECT 1 FROM tenants AS t WHERE t.name = ?1 AND t.suspended_at IS NOT NULL)))
+          ORDER BY seq LIMIT ?3";
     // The limit is far above what routing, which knows all subscriptions, can serve (docs/data.md).
     const LIVE = "WHERE deleted_at IS NULL AND (?1 IS NULL OR tenant = ?1) ORDER BY seq LIMIT 100000";
 }
@@ -215,20 +221,17 @@ pub struct Wanted<'a> {
     pub limit: u32,
 }
 
-/// A page of subscriptions by number. No index serves the filter: subscriptions are few, and routing reads them all.
+/// A page of subscriptions by number. No index serves the filter: subscriptions are few, and routing reads them all. Event
+/// types are patterns, so a page that is filtered by one may have fewer rows than `limit` and not be the last.
 pub fn page(tx: &ReadTx<'_>, tenant: &str, wanted: Wanted<'_>) -> Result<RowPage<Subscription>> {
     let Wanted { owner_id, event_type, state, troubled, mut after, limit } = wanted;
     let seq = |found: &Subscription| found.seq.0;
     let row = |row: &Row<'_>| subscription(tx, live_row(row)?, Terms::OfRow);
-    let is_wanted = |found: &Subscription| {
-        owner_id.is_none_or(|owner| found.new.owner_id == owner)
-            && event_type.is_none_or(|name| found.new.event_types.matches(name))
-            && state.is_none_or(|state| found.state == state)
-            && troubled.is_none_or(|wanted| wanted == found.is_troubled())
-    };
+    let is_wanted =
+        |found: &Subscription| event_type.is_none_or(|name| found.new.event_types.matches(name));
     let mut statement = tx.prepare(PAGE)?;
     loop {
-        let params = (tenant, after, limit);
+        let params = (tenant, after, limit, owner_id, state, troubled);
         let mut found = page::page(&mut statement, params, limit, seq, row)?;
         found.rows.retain(is_wanted);
         match found.next {

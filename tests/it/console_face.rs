@@ -321,3 +321,34 @@ fn a_quiet_box_answers_304_for_a_minute_however_often_it_is_checked() {
     rig.advance(secs(60));
     assert_eq!(browser.revisit("/console/", &known).status, 200, "ages are told anew each minute");
 }
+
+#[test]
+fn each_of_many_subscriptions_that_fail_is_on_a_page() {
+    let rig = Rig::new();
+    // One with long texts ends each answer of the API early.
+    let long = json!({ "X-Long": "x".repeat(4_000) });
+    for n in 0..105 {
+        let body = json!({ "name": format!("shop-{n:03}"), "url": "http://127.0.0.1:9123/", "headers": long });
+        rig.post("/v1/subscriptions", &body).is(201);
+        rig.call("POST", &format!("/v1/subscriptions/shop-{n:03}/pause"), b"").is(200);
+    }
+    rig.post("/v1/subscriptions", &json!({ "name": "well", "target": "pull" })).is(201);
+    let browser = Browser::new(&rig, "read");
+    let first = browser.get("/console/subscriptions");
+    assert!(first.contains(">105</span> fail or are held"), "{first}");
+    assert!(first.contains("/console/subscriptions/well"), "{first}");
+    let mut page = "/console/subscriptions?troubled=true".to_owned();
+    assert!(links(&first).contains(&page), "{first}");
+    let mut seen = BTreeSet::new();
+    loop {
+        let html = browser.get(&page);
+        assert!(!html.contains("/console/subscriptions/well"), "{html}");
+        let named = |link: String| link.strip_prefix("/console/subscriptions/").map(str::to_owned);
+        seen.extend(links(&html).into_iter().filter_map(named));
+        let Some((before, _)) = html.split_once("\" rel=\"next\"") else { break };
+        let (_, next) = before.rsplit_once("href=\"").unwrap();
+        assert_ne!(page, next.replace("&amp;", "&"));
+        page = next.replace("&amp;", "&");
+    }
+    assert_eq!(seen.iter().filter(|name| name.starts_with("shop-")).count(), 105, "{seen:?}");
+}

@@ -315,3 +315,34 @@ fn deliveries_are_listed_by_the_status_of_the_last_answer() {
     }
     rig.call("GET", "/v1/deliveries?code=99", b"").is(400);
 }
+
+#[test]
+fn those_that_need_a_look_are_a_list_without_gaps() {
+    let rig = Rig::new();
+    let names: Vec<String> = (1..=25).map(|n| format!("shop-{n:02}")).collect();
+    let owner = |n: usize| if n.is_multiple_of(2) { "erp" } else { "crm" };
+    for (n, name) in names.iter().enumerate() {
+        let body = json!({ "name": name, "target": "pull", "owner_id": owner(n) });
+        rig.post("/v1/subscriptions", &body).is(201);
+    }
+    for name in ["shop-02", "shop-25"] {
+        rig.call("POST", &format!("/v1/subscriptions/{name}/pause"), b"").is(200);
+    }
+    let page = |query: &str| {
+        let found = rig.get(&format!("/v1/subscriptions?{query}"));
+        let names: Vec<String> =
+            found["items"].as_array().unwrap().iter().map(|row| text(row, "name")).collect();
+        (names, found["next"].clone())
+    };
+    let both = || vec!["shop-02".to_owned(), "shop-25".to_owned()];
+    assert_eq!(page("troubled=true&limit=5"), (both(), Value::Null));
+    let (rest, next) = page("troubled=false&limit=30");
+    assert_eq!((rest.len(), next), (23, Value::Null));
+    assert!(!rest.iter().any(|name| both().contains(name)));
+    let (of_erp, next) = page("owner_id=erp&limit=5");
+    assert_eq!(of_erp, ["shop-01", "shop-03", "shop-05", "shop-07", "shop-09"]);
+    let (more, _) = page(&format!("owner_id=erp&limit=5&after={}", next.as_str().unwrap()));
+    assert_eq!(more.first().unwrap(), "shop-11");
+    assert_eq!(page("state=DISABLED_DEAD&limit=5"), (Vec::new(), Value::Null));
+    assert_eq!(page("owner_id=erp&troubled=true").0, ["shop-25"]);
+}

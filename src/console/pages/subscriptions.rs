@@ -50,21 +50,29 @@ pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
     if view.query.get("csv").is_some() {
         return list(&[]).page(view);
     }
+    if view.query.get("troubled") == Some("true") {
+        let troubled = list(&[("troubled", "true")]).read(view)?;
+        let all = html! { p { a href="/console/subscriptions" { (t.all_subscriptions) } } };
+        return Ok(Content::new(t.subscriptions, html! { (all) (troubled) }));
+    }
     // Those that need a look come first, wherever they stand in the list.
-    let mut troubled = Value::Null;
-    if view.query.get("after").is_none() {
-        troubled = list(&[("troubled", "true"), ("limit", "100")]).rows(view)?;
-    }
-    if let Some(Value::Array(items)) = troubled.get_mut("items") {
-        items.sort_by_key(urgency);
-    }
+    let (mut troubled, has_more) = match view.query.get("after") {
+        None => list(&[("troubled", "true")]).first_rows(view, MAX_RANKED)?,
+        Some(_) => (Vec::new(), false),
+    };
+    troubled.sort_by_key(urgency);
+    let count = troubled.len();
+    troubled.truncate(MAX_TROUBLED);
     let others = list(&[("troubled", "false")]).read(view)?;
     let body = html! {
         div.actions { (button(view, &actions::CREATE_SUBSCRIPTION, &[])) }
         (others.head)
-        @if !troubled.items("items").is_empty() {
-            h2 { (troubled.items("items").len()) @if troubled.maybe("next").is_some() { "+" } " " (t.troubled) }
-            (cells.table(view, t.troubled, troubled.items("items"), EmptyNote::default()))
+        @if !troubled.is_empty() {
+            h2 { (number(i64::try_from(count).unwrap_or_default())) @if has_more { "+" } " " (t.troubled) }
+            (cells.table(view, t.troubled, &troubled, EmptyNote::default()))
+            @if count > troubled.len() {
+                p { a href=(with_query(&view.head.path, view.query.pairs().chain([("troubled", "true")]))) { (t.all_of_them) } }
+            }
             h2 { (t.the_others) }
         }
         (others.table)
@@ -72,6 +80,10 @@ pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
     };
     Ok(others.page(t.subscriptions, body))
 }
+
+/// Those that fail or are held are ranked among this many; and how many of them a page shows before it leads to all.
+const MAX_RANKED: usize = 500;
+const MAX_TROUBLED: usize = 50;
 
 /// How many of what waits are counted.
 const MAX_WAITING: &str = "200";
