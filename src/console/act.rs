@@ -142,12 +142,19 @@ impl Task {
         head: Head,
         session: &Session,
         action: &'static Action,
-        given: Form,
+        mut given: Form,
     ) -> Self {
         let inner = inner.clone();
         let session = session.clone();
         let fields = fields::of(action);
         let was = given.get("was").and_then(|was| serde_json::from_str(was).ok());
+        // Read once: the page that asks first and what is then done mean the same time.
+        for field in fields.iter().filter(|field| field.kind == FieldKind::Time) {
+            if let Some(text) = given.get(&field.path) {
+                let at = input::typed_time(field, text, inner.api.env.clock.wall());
+                given.replace(&field.path, at);
+            }
+        }
         let mut task = Self { inner, action, fields, head, session, given, was };
         if let Some(was) = &task.was {
             // What the form did not show was not touched.

@@ -25,6 +25,11 @@ pub(super) fn time(text: &str) -> Markup {
     }
 }
 
+/// The zone of the times that are typed beside it. The script puts the reader's in its place.
+pub(super) fn zone() -> Markup {
+    html! { small.zone { "UTC" } }
+}
+
 /// A text in which times stand: they are shown as others are.
 pub(super) fn told(text: &str) -> Markup {
     html! {

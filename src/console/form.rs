@@ -250,6 +250,13 @@ impl Form {
         }
     }
 
+    /// Replaces the first value of a name, if it has one.
+    pub(super) fn replace(&mut self, name: &str, value: String) {
+        if let Some((_, have)) = self.pairs.iter_mut().find(|(have, _)| have == name) {
+            *have = value;
+        }
+    }
+
     /// Leaves these names out.
     pub(super) fn forget(&mut self, names: &[&str]) {
         self.pairs.retain(|(name, _)| !names.contains(&name.as_str()));
@@ -365,18 +372,21 @@ pub(super) const PRESETS: [[&str; 3]; 4] = [
     ["this_month", "month", ""],
 ];
 
-/// A time as the API takes it: `2h` is two hours ago, `2026-11-27` its midnight, `2026-11-27 10:15` that minute; days are
-/// those of UTC. What is none of these is left as it is, for the API to refuse.
+/// A past time as the API takes it: `2h` is two hours ago, `08:29` today's, `last night` began at 18:00, `2026-11-27` is its
+/// midnight, `2026-11-27 10:15` that minute; days are those of UTC. What is none of these is left as it is, for the API to
+/// refuse.
 pub(super) fn instant(text: &str, now: Timestamp) -> String {
     let day = |at: Timestamp| at.to_string().get(..10).unwrap_or_default().to_owned();
     let day_before = now.minus(Duration::from_hours(24));
-    match text {
+    match text.to_ascii_lowercase().as_str() {
         "today" => midnight(&day(now)),
         "yesterday" => midnight(&day(day_before)),
+        "last night" => format!("{}T18:00:00Z", day(day_before)),
         "month" => midnight(&format!("{}-01", day(now).get(..7).unwrap_or_default())),
-        text => {
+        _ => {
+            let of_today = || written(&format!("{} {text:0>5}", day(now)));
             let ago = || span(text).ok().map(|ago| now.minus(ago).to_string());
-            written(text).or_else(ago).unwrap_or_else(|| text.to_owned())
+            written(text).or_else(of_today).or_else(ago).unwrap_or_else(|| text.to_owned())
         }
     }
 }
@@ -520,12 +530,17 @@ mod tests {
             ("30min", "2026-11-27T09:45:03.250Z"),
             ("today", "2026-11-27T00:00:00Z"),
             ("yesterday", "2026-11-26T00:00:00Z"),
+            ("Yesterday", "2026-11-26T00:00:00Z"),
+            ("last night", "2026-11-26T18:00:00Z"),
+            ("08:29", "2026-11-27T08:29:00Z"),
+            ("8:29", "2026-11-27T08:29:00Z"),
             ("month", "2026-11-01T00:00:00Z"),
             ("2026-11-03", "2026-11-03T00:00:00Z"),
             ("2026-11-03 09:07", "2026-11-03T09:07:00Z"),
             ("2026-11-03 09:07:11 UTC", "2026-11-03T09:07:11Z"),
             ("2026-11-03T09:07:11Z", "2026-11-03T09:07:11Z"),
             ("soon", "soon"),
+            ("25:00", "25:00"),
         ] {
             assert_eq!(instant(text, now), time, "{text}");
         }

@@ -3,8 +3,10 @@
 use data_encoding::BASE64;
 use serde_json::{Map, json};
 
+use crate::base::clock::Timestamp;
+use crate::console::elements::zone;
 use crate::console::fields::{Field, FieldKind};
-use crate::console::form::{Form, written};
+use crate::console::form::{Form, instant, written};
 use crate::console::json::indented;
 use crate::console::prelude::*;
 use crate::model::json::carried;
@@ -56,9 +58,16 @@ pub(super) fn read(field: &Field, given: &Form) -> Result<Option<Value>, String>
             Err(_) if text.chars().all(is_of_word) => text.into(),
             found => found.map_err(|error| error.to_string())?,
         },
-        FieldKind::Time => written(&text).unwrap_or(text).into(),
         _ => text.into(),
     }))
+}
+
+/// A time that was typed in a field, as the API takes it. Only the past has words.
+pub(super) fn typed_time(field: &Field, text: &str, now: Timestamp) -> String {
+    if matches!(field.name(), "since" | "until") {
+        return instant(text, now);
+    }
+    written(text).unwrap_or_else(|| text.to_owned())
 }
 
 /// Whether a letter can be in a word, or in the name of a header field.
@@ -157,9 +166,9 @@ fn one(view: &View<'_>, field: &Field, given: &Form, error: Option<&PageError>) 
                 fieldset.plain aria-describedby=[told] { legend { (label(view, field.name())) }
                     @for choice in words { label { input type="checkbox" name=(path) value=(choice) checked[given.all(path).any(|one| one == choice)]; " " (word(choice)) } } }
             } @else {
-                label { span { (label(view, field.name())) @if !required && given.raw("was").is_none() { " " small { (view.t.optional) } } }
+                label { span { (label(view, field.name())) @if *kind == FieldKind::Time { ", " (zone()) } @if !required && given.raw("was").is_none() { " " small { (view.t.optional) } } }
                     @match kind {
-                        FieldKind::Time => input name=(path) value=(value) required[required] aria-describedby=[told] placeholder="2026-01-31 18:00 UTC";,
+                        FieldKind::Time => input name=(path) value=(value) required[required] aria-describedby=[told] placeholder="2026-01-31 18:00" data-time;,
                         FieldKind::Number => input name=(path) value=(value) required[required] aria-describedby=[told] inputmode="numeric";,
                         FieldKind::Secret => input type="password" name=(path) required[required] aria-describedby=[told] autocomplete="new-password";,
                         FieldKind::Choice(words) => select name=(path) required[required] aria-describedby=[told] {

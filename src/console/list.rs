@@ -7,7 +7,7 @@ use maud::{Markup, Render, html};
 use serde_json::Value;
 
 use crate::console::cells::Cells;
-use crate::console::elements::{EmptyNote, number, word};
+use crate::console::elements::{EmptyNote, number, word, zone};
 use crate::console::error::PageError;
 use crate::console::form::{PRESETS, with_query};
 use crate::console::json::Fields as _;
@@ -263,9 +263,10 @@ fn field(view: &View<'_>, name: &str, label: &str, kind: &FilterInput<'_>) -> Ma
     let labelled = |field: Markup| html! { label { span { (label) } (field) } };
     match kind {
         FilterInput::Text => labelled(html! { input name=(name) value=(value) maxlength="255"; }),
-        FilterInput::Time => labelled(
-            html! { input name=(name) value=(value) placeholder=(view.t.time_hint) data-time; },
-        ),
+        FilterInput::Time => html! {
+            label { span { (label) ", " (zone()) }
+                input name=(name) value=(value) placeholder=(view.t.time_hint) data-time; }
+        },
         FilterInput::Choice(words) => labelled(html! {
             select name=(name) {
                 option value="" { (view.t.all) }

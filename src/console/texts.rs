@@ -87,7 +87,7 @@ texts! {
     not_updated: "Not updated since",
     log_in_to_go_on: "Your session ended: log in again.",
     all: "all",
-    time_hint: "2h, 2026-01-31, …",
+    time_hint: "2h, yesterday, 08:29",
     past_hour: "Last hour",
     columns: "Columns and CSV",
     show_columns: "Show these",

@@ -187,3 +187,52 @@ fn a_delivery_appears_without_a_reload_and_not_under_the_hands() {
         browser.run(last) == 304
     });
 }
+
+#[test]
+fn a_typed_time_is_one_of_the_zone_that_pages_show() {
+    let Some(driver) = Driver::start() else { return };
+    let (world, browser) = (World::new(), driver.browser());
+    world.enter(&browser, "otto");
+    browser.cdp("Emulation.setTimezoneOverride", &json!({ "timezoneId": "Asia/Kolkata" }));
+    let ahead = (5 * 60 + 30) * 60_000;
+    let midnight = {
+        let local = world.rig.now().ms() + ahead;
+        local - local.rem_euclid(86_400_000) - ahead
+    };
+    let at = |ms: i64| Timestamp::from_ms(ms).to_string();
+    let sends = |form: &str, name: &str| {
+        let script = "return new FormData(document.querySelector(arguments[0])).get(arguments[1])";
+        browser.run_with(script, &json!([form, name])).as_str().unwrap().to_owned()
+    };
+    browser.open(&world.at("/console/events"));
+    assert!(browser.text("#filters .zone").starts_with("Asia/"), "{}", browser.text("#filters"));
+    for (typed, sent) in [
+        ("2026-01-31 18:00", "2026-01-31T12:30:00.000Z".to_owned()),
+        ("2026-01-31T18:00:05", "2026-01-31T12:30:05.000Z".to_owned()),
+        ("2026-02-01", "2026-01-31T18:30:00.000Z".to_owned()),
+        ("today", at(midnight)),
+        ("08:29", at(midnight + (8 * 60 + 29) * 60_000)),
+        ("Last night", at(midnight - 6 * 3_600_000)),
+        ("2h", "2h".to_owned()),
+        ("2026-01-31T12:30:00Z", "2026-01-31T12:30:00Z".to_owned()),
+    ] {
+        browser.fill("#filters [name=since]", typed);
+        assert_eq!(sends("#filters form", "since"), sent, "{typed}");
+    }
+    // A form shows what it is given in the same zone, and sends it as it was unless it is touched.
+    let given = "filter.subscription=bank&filter.since=2026-01-31T12:30:05.250Z";
+    browser.open(&world.at(&format!("/console/act/replay-events?{given}")));
+    let shown = "return document.querySelector('[name=\"filter.since\"]').value";
+    assert_eq!(browser.run(shown), "2026-01-31 18:00:05");
+    assert_eq!(sends("form.act", "filter.since"), "2026-01-31T12:30:05.250Z");
+    browser.fill("[name='filter.since']", "2026-01-31 18:00");
+    browser.follow("form.act button.primary");
+    assert_eq!(browser.run(shown), "2026-01-31 18:00:00");
+    assert_eq!(sends("form.act", "filter.since"), "2026-01-31T12:30:00.000Z");
+    // Without the script, pages show UTC and forms read it.
+    browser.scripts(false);
+    browser.open(&world.at(&format!("/console/act/replay-events?{given}")));
+    let page = browser.source();
+    assert!(page.contains("2026-01-31T12:30:05.250Z") && page.contains(">UTC</small>"), "{page}");
+    browser.scripts(true);
+}

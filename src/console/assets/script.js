@@ -39,33 +39,44 @@ function localTimes(root) {
 setInterval(() => localTimes(document), 10000);
 
 // The UTC time of a text in the reader's zone; the text itself if it is none. Today is that of the service.
-function toUtc(text, now) {
-  const day = new Date(now);
+function toUtc(typed) {
+  const text = typed.trim().toLowerCase();
+  const day = new Date(serverNow());
   day.setHours(0, 0, 0, 0);
-  if (text === "yesterday") day.setDate(day.getDate() - 1);
+  if (["yesterday", "last night"].includes(text)) day.setDate(day.getDate() - 1);
+  if (text === "last night") day.setHours(18);
   if (text === "month") day.setDate(1);
-  if (["today", "yesterday", "month"].includes(text)) return day.toISOString();
-  const parts = /^(\d{4}-\d{2}-\d{2})(?: (\d{2}:\d{2}(?::\d{2})?))?$/.exec(text.trim());
+  if (["today", "yesterday", "last night", "month"].includes(text)) return day.toISOString();
+  const clock = /^(\d{1,2}):(\d{2})$/.exec(text);
+  if (clock && clock[1] < 24 && clock[2] < 60) {
+    day.setHours(Number(clock[1]), Number(clock[2]));
+    return day.toISOString();
+  }
+  const parts = /^(\d{4}-\d{2}-\d{2})(?:[ t](\d{2}:\d{2}(?::\d{2})?))?$/.exec(text);
   const at = parts && new Date(`${parts[1]}T${parts[2] || "00:00"}`);
-  return at && !Number.isNaN(at.getTime()) ? at.toISOString() : text;
+  return at && !Number.isNaN(at.getTime()) ? at.toISOString() : typed;
 }
 
-// Days and times of filters are those of the reader's zone.
-function localFilters(root) {
-  const { now } = document.querySelector("main").dataset;
+// Days and times that are typed are those of the reader's zone, as those that are shown; the label says which zone. What is
+// not touched is sent as it was.
+function localFields(root) {
+  for (const note of root.querySelectorAll(".zone")) note.textContent = zone;
   for (const link of root.querySelectorAll("a[data-preset]")) {
     const url = new URL(link.href);
     for (const name of ["since", "until"]) {
       const text = url.searchParams.get(name);
-      if (text) url.searchParams.set(name, toUtc(text, now));
+      if (text) url.searchParams.set(name, toUtc(text));
     }
     link.href = url;
   }
   for (const input of root.querySelectorAll("input[data-time]")) {
-    const at = new Date(input.value);
-    if (/^\d{4}-.*Z$/.test(input.value) && !Number.isNaN(at.getTime())) input.defaultValue = shown(at);
+    const given = input.value;
+    const at = new Date(given);
+    const isTime = /^\d{4}-.*Z$/.test(given) && !Number.isNaN(at.getTime());
+    if (isTime) input.defaultValue = shown(at);
     input.form.addEventListener("formdata", (event) => {
-      if (input.value) event.formData.set(input.name, toUtc(input.value, now));
+      if (input.disabled || !input.value) return;
+      event.formData.set(input.name, isTime && input.value === shown(at) ? given : toUtc(input.value));
     });
   }
   for (const fold of root.querySelectorAll("details.fold:not([data-used])")) fold.open = !phone.matches;
@@ -133,7 +144,7 @@ function ofKind(root) {
 
 function enhance(root) {
   localTimes(root);
-  localFilters(root);
+  localFields(root);
   copyButtons(root);
   singleClicks(root);
   pickAll(root);
