@@ -98,7 +98,7 @@ pub(super) fn page(view: &View<'_>, page: Option<&Page>, content: &Content) -> R
         }
         main #main tabindex="-1" data-now=(view.inner().api.env.clock.wall()) data-live=[is_live.then_some(if content.is_running { "1" } else { "3" })] {
             div.head { h1 { (content.title) } @if let Some(badge) = &content.badge { (badge) } }
-            @if is_live { (stale(view)) }
+            (stale(view, is_live))
             (tabs(view, page))
             @if let Some(said) = said { p class={ "notice " (said.mood) } role="status" { (said.text) } }
             (content.body)
@@ -134,14 +134,17 @@ fn tenants(view: &View<'_>) -> Markup {
     }
 }
 
-/// What a script shows when the page could not be updated, or the session ended.
-fn stale(view: &View<'_>) -> Markup {
+/// Two notes for the script: the page is old (no answer, or the session ended), and the page is paused while somebody reads.
+fn stale(view: &View<'_>, is_live: bool) -> Markup {
+    let t = view.t;
     let query = view.head.query.as_deref().map(|query| format!("?{query}")).unwrap_or_default();
+    let here = format!("{}{query}", view.head.path);
     html! {
         p.error #stale role="alert" hidden {
-            (view.t.not_updated) " " strong {} ". "
-            a href={ (view.head.path) (query) } hidden { (view.t.log_in_to_go_on) }
+            (if is_live { t.not_updated } else { t.no_answer_since }) " " strong {} ". "
+            a href=(here) hidden { (t.log_in_to_go_on) }
         }
+        @if is_live { p.small #paused hidden { (t.paused_while_read) " · " a href=(here) { (t.update) } } }
     }
 }
 

@@ -42,6 +42,42 @@ fn a_page_that_cannot_be_updated_says_since_when_and_greys_its_verdict() {
 }
 
 #[test]
+fn a_page_that_somebody_reads_is_paused_and_raises_no_alarm() {
+    let Some(driver) = Driver::start() else { return };
+    let (mut world, browser) = (World::empty(), driver.browser());
+    world.enter(&browser, "rita");
+    browser.open(&world.at("/console/events"));
+    let polls =
+        || browser.run("return performance.getEntriesByType('resource').length").as_u64().unwrap();
+    let polled = |what: &str| {
+        let before = polls();
+        // The second has begun after the first was answered.
+        until(what, || polls() >= before + 2);
+    };
+    polled("the page asks");
+    // The focus stays on a link for longer than any page may be old.
+    browser.run("document.querySelector('main .tabs a').focus()");
+    browser.run("const now = Date.now; Date.now = () => now() + 3600000");
+    polled("the page asks though it is read");
+    assert!(browser.has("#stale[hidden]") && browser.has("#paused[hidden]"), "nothing is new");
+    world.rig.publish(&json!({ "event_type": "invoice.booked", "aggregate_type": "invoice", "aggregate_id": "9001", "payload": 1 }));
+    until("it says that there is more", || browser.has("#paused:not([hidden])"));
+    shows(&browser.text("#paused"), &["Paused while you read", "Update"]);
+    assert!(!browser.text("main").contains("9001") && !browser.has("main.stale"));
+    browser.run("document.activeElement.blur()");
+    browser.wait_for("main table", "9001");
+    assert!(browser.has("#paused[hidden]"));
+    // A form tells of a service that is gone.
+    world.enter(&browser, "anna");
+    browser.open(&world.at("/console/act/create-source"));
+    assert!(browser.has("form.act"));
+    world.rig.stop();
+    browser.run("const now = Date.now; Date.now = () => now() + 3600000");
+    until("the form says so", || browser.has("#stale:not([hidden])"));
+    shows(&browser.text("#stale"), &["The service has not answered since", ":"]);
+}
+
+#[test]
 fn an_event_prints_light_on_one_page_with_its_hashes() {
     let Some(driver) = Driver::start() else { return };
     let (world, browser) = (World::new(), driver.browser());

@@ -164,41 +164,61 @@ function isBusy(main) {
   const selected = String(document.getSelection() || "") !== "";
   const isTyped = [...main.querySelectorAll("input:not([type=hidden]), textarea, select")].some(isChanged);
   // Between press and release of a button nothing moves: the click would be lost.
-  return types || selected || isTyped || document.hidden || main.matches(":active");
+  return types || selected || isTyped || main.matches(":active");
 }
 
-// Asks for the page again, and replaces the main part if something was committed since. What could not be asked for is old:
-// the page says since when, and greys what it says about now.
+// Asks for the page again, and replaces the main part if something was committed since, unless the reader is busy with it:
+// then a note says so. After a request that failed, the page says since when it is old, and greys what it says about now.
+// A page that stays as it is, such as a form, asks only whether the service answers.
 function keepFresh(main) {
-  const seconds = Number(main.dataset.live);
-  if (!seconds) return;
+  const stale = () => document.getElementById("stale");
+  const paused = () => document.getElementById("paused");
+  if (!stale()) return;
+  const isLive = Boolean(main.dataset.live);
+  const seconds = Number(main.dataset.live || 10);
   let version = null;
   let updated = new Date();
+  let answered = updated;
+  let hasFailed = false;
   let isOver = false;
+  let isNewer = false;
   const tell = () => {
-    const stale = document.getElementById("stale");
-    const isOld = isOver || Date.now() - updated > (3 * seconds + 2) * 1000;
+    const isOld = isOver || (hasFailed && Date.now() - answered > (3 * seconds + 2) * 1000);
     main.classList.toggle("stale", isOld);
-    if (stale.hidden !== isOld) return;
-    stale.querySelector("strong").textContent =
+    if (paused()) paused().hidden = isOld || !isNewer;
+    if (stale().hidden !== isOld) return;
+    stale().querySelector("strong").textContent =
       `${two(updated.getHours())}:${two(updated.getMinutes())}:${two(updated.getSeconds())}`;
-    stale.querySelector("a").hidden = !isOver;
-    stale.hidden = !isOld;
+    stale().querySelector("a").hidden = !isOver;
+    stale().hidden = !isOld;
+  };
+  const ask = async (path, headers) => {
+    const answer = await fetch(path,
+      { headers, cache: "no-store", redirect: "error", signal: AbortSignal.timeout(10000) });
+    if (![200, 304].includes(answer.status)) throw new Error(answer.statusText);
+    answered = new Date();
+    hasFailed = false;
+    return answer;
   };
   const look = async () => {
-    if (isBusy(main) || isOver) return;
-    const headers = { "oncebox-poll": "1", ...(version && { "if-none-match": version }) };
+    if (document.hidden || isOver) return;
     const begun = new Date();
-    const answer = await fetch(location.href,
-      { headers, cache: "no-store", redirect: "error", signal: AbortSignal.timeout(10000) });
-    if (answer.status === 304) updated = begun;
-    if (answer.status !== 200) return;
+    if (!isLive) {
+      await ask("/livez", {});
+      updated = begun;
+      return;
+    }
+    const answer = await ask(location.href, { "oncebox-poll": "1", ...(version && { "if-none-match": version }) });
+    isNewer = answer.status !== 304;
+    if (!isNewer) updated = begun;
+    if (!isNewer || isBusy(main)) return;
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const fresh = page.querySelector("main[data-live]");
     isOver = !fresh;
     if (!fresh || isBusy(main)) return;
     version = answer.headers.get("etag");
     updated = begun;
+    isNewer = false;
     const open = [...main.querySelectorAll("details[open]")].map((element) => element.id);
     const notice = main.querySelector(".notice");
     main.replaceChildren(...fresh.childNodes);
@@ -208,8 +228,7 @@ function keepFresh(main) {
     if (notice && !main.querySelector(".notice")) main.querySelector(".head")?.after(notice);
     enhance(main);
   };
-  // The service restarts or the line is down: the next look will tell.
-  setInterval(() => look().catch(() => {}).finally(tell), seconds * 1000);
+  setInterval(() => look().catch(() => { hasFailed = true; }).finally(tell), seconds * 1000);
 }
 
 // A page that the browser kept, as after logging out and going back, is asked for again.
