@@ -3,14 +3,21 @@
 use std::convert::identity;
 
 use crate::api::prelude::*;
-use crate::api::schema::TrueOrFalse;
-use crate::model::escalation::Escalation;
-use crate::store::escalations;
+use crate::api::schema::{SomeText, TrueOrFalse};
+use crate::model::escalation::{Escalation, Severity};
+use crate::store::escalations::{self, Wanted};
 
 const ID: Param =
     Param::path::<Uuid>("id", "The escalation's id.", "019c1447-5800-7000-8000-000000000001");
 const ALL: Param =
     Param::query::<TrueOrFalse>("all", "`true`: those that are over as well.", "true");
+const SEVERITY: Param =
+    Param::query::<Severity>("severity", "Only those of this severity.", "critical");
+const SUBJECT: Param = Param::query::<SomeText>(
+    "subject",
+    "Only those about this thing: its kind, a colon and its name.",
+    "subscription:erp",
+);
 
 /// What a person must see.
 pub(super) const RESOURCE: Resource = Resource {
@@ -19,7 +26,7 @@ pub(super) const RESOURCE: Resource = Resource {
             channels tell people of them.",
     routes: &[
         get("/v1/escalations", Read, Listed(list))
-            .doc("listEscalations", "List the escalations", &[ALL, LIMIT, AFTER])
+            .doc("listEscalations", "List the escalations", &[ALL, SEVERITY, SUBJECT, LIMIT, AFTER])
             .about("The newest first; only those that are open, unless `all` is `true`.")
             .returns(&[Returns::page::<Escalation>("A page of escalations.")]),
         get("/v1/escalations/{id}", Read, Now(show))
@@ -45,7 +52,13 @@ pub(super) const RESOURCE: Resource = Resource {
 fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let page = call.query.page()?;
     let all = call.query.word("all", |text| text.parse::<bool>().ok())?.unwrap_or(false);
-    let found = lists::read(api, call, |tx| escalations::page(tx, page.newest(&call.tenant), all))?;
+    let wanted = Wanted {
+        all,
+        severity: call.query.one_of("severity", Severity::ALL, Severity::as_str)?,
+        subject: call.query.get("subject"),
+    };
+    let read = |tx: &ReadTx<'_>| escalations::page(tx, page.newest(&call.tenant), wanted);
+    let found = lists::read(api, call, read)?;
     Ok(page_of(&found, page, |found| found.seq, identity))
 }
 

@@ -212,7 +212,7 @@ impl<'a> List<'a> {
     }
 
     /// A form that filters the list by the URL. On a phone it is folded until it is used.
-    fn filter(&self, view: &View<'_>) -> Markup {
+    pub(super) fn filter(&self, view: &View<'_>) -> Markup {
         if self.filters.is_empty() {
             return html! {};
         }

@@ -405,6 +405,8 @@ texts! {
     create_channel_about: "Slack and webhook need a URL, e-mail needs addresses, a command needs its name in the settings.",
     to: "E-mail addresses, one a line",
     severity: "From severity",
+    how_bad: "Severity",
+    about_what: "About, such as subscription:erp",
 
     // Audit.
     resource: "What",

@@ -3,7 +3,7 @@
 
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
-use crate::model::escalation::{CALM_AFTER, Class, Escalation, NewEscalation};
+use crate::model::escalation::{CALM_AFTER, Class, Escalation, NewEscalation, Severity};
 use crate::store::column::Count;
 use crate::store::page::Newest;
 use crate::store::prelude::*;
@@ -50,9 +50,13 @@ columns! {
     pub(crate) fn by_seq(seq: i64) -> Option = "WHERE seq = ?1";
     /// An escalation by its id.
     pub fn by_id(tenant: &str, id: &str) -> Option = "WHERE tenant = ?1 AND id = ?2";
-    pub(super) const PAGE = "WHERE tenant = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3";
-    pub(super) const PAGE_OF_OPEN =
-        "WHERE tenant = ?1 AND seq < ?2 AND resolved_at IS NULL ORDER BY seq DESC LIMIT ?3";
+    // Classes (?4) are a JSON array.
+    pub(super) const PAGE = "WHERE tenant = ?1 AND seq < ?2
+            AND (?4 IS NULL OR class IN (SELECT value FROM json_each(?4))) AND (?5 IS NULL OR subject = ?5)
+          ORDER BY seq DESC LIMIT ?3";
+    pub(super) const PAGE_OF_OPEN = "WHERE tenant = ?1 AND seq < ?2 AND resolved_at IS NULL
+            AND (?4 IS NULL OR class IN (SELECT value FROM json_each(?4))) AND (?5 IS NULL OR subject = ?5)
+          ORDER BY seq DESC LIMIT ?3";
 }
 
 // Served by the partial index of those that are open.
@@ -138,11 +142,27 @@ pub fn acknowledge(tx: &WriteTx<'_>, seen: &Escalation, by: &str, now: Timestamp
     tx.change_one(ACKNOWLEDGE, (seen.seq, now, by, ends), "the escalation")
 }
 
-/// Escalations, newest first, below `before`; with `all` those that are over as well.
-pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, all: bool) -> Result<Vec<Escalation>> {
+/// Which escalations a list shows. `None` means any.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// Whether those that are over are shown as well.
+    pub all: bool,
+    /// Their severity.
+    pub severity: Option<Severity>,
+    /// Their subject.
+    pub subject: Option<&'a str>,
+}
+
+/// Escalations, newest first, below `before`.
+pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, wanted: Wanted<'_>) -> Result<Vec<Escalation>> {
     let Newest { tenant, before, limit } = newest;
+    let Wanted { all, severity, subject } = wanted;
     let sql = if all { PAGE } else { PAGE_OF_OPEN };
-    tx.rows(sql, (tenant, before, limit), read)
+    let classes = severity.map(|severity| {
+        let all = Class::ALL.into_iter().filter(|class| class.severity() == severity);
+        serde_json::json!(all.map(Class::as_str).collect::<Vec<_>>()).to_string()
+    });
+    tx.rows(sql, (tenant, before, limit, classes, subject), read)
 }
 
 /// How many of a class are open, over all tenants, and how many of these nobody has seen.

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use oncebox::base::id::uuid7_of;
 use oncebox::model::escalation::Class;
 
+use crate::it::console_rig::{Browser, links};
 use crate::rig::prelude::*;
 use crate::rig::smtp::{Encryption, MailServer};
 
@@ -819,4 +820,45 @@ fn after_8_attempts_a_slack_channel_is_told_the_subscription_and_how_many() {
     // That it no longer fails is no good news.
     let wanted = "[warning] subscription erp has deliveries that were given up: ";
     assert!(text(1).starts_with(wanted) && text(1).contains(" dead letter"), "{}", text(1));
+}
+
+#[test]
+fn alerts_are_listed_by_severity_and_lead_to_what_they_are_about() {
+    let (rig, _receiver) = Rig::subscribed("erp");
+    for n in 0..30 {
+        raise(&rig, "source.silent", &format!("source:s{n:02}"));
+    }
+    // The oldest of many would be on no first page.
+    rig.advance(secs(1));
+    rig.write("UPDATE escalations SET seq = seq + 1000");
+    rig.write("UPDATE sqlite_sequence SET seq = 2000 WHERE name = 'escalations'");
+    let (at, id) = (rig.now().ms(), uuid7_of(rig.now(), &["critical"]));
+    rig.write(&format!(
+        "INSERT INTO escalations (seq, id, tenant, class, subject, detail, first_at, last_at)
+         VALUES (1, '{id}', 'default', 'subscription.rejecting', 'subscription:erp', 'refused', {at}, {at})"
+    ));
+    let subjects = |query: &str| -> Vec<String> {
+        let found = rig.items(&format!("/v1/escalations?{query}"));
+        found.iter().map(|row| text(row, "subject")).collect()
+    };
+    assert_eq!(subjects("severity=critical"), ["subscription:erp"]);
+    assert_eq!(subjects("severity=warning&limit=100").len(), 30);
+    assert_eq!(subjects("subject=source:s07"), ["source:s07"]);
+    assert_eq!(subjects("all=true&severity=critical"), ["subscription:erp"]);
+    rig.call("GET", "/v1/escalations?severity=bad", b"").is(400);
+    let browser = Browser::new(&rig, "read");
+    let page = browser.get("/console/alerts");
+    let place = |part: &str| page.find(part).unwrap_or_else(|| panic!("{part} is not in {page}"));
+    assert!(place("<h2>critical: 1</h2>") < place("/console/subscriptions/erp"));
+    assert!(place("/console/subscriptions/erp") < place("<h2>warning: 20+</h2>"));
+    assert!(!page.contains("<h2>info"), "{page}");
+    let all = "/console/alerts?severity=warning".to_owned();
+    assert!(
+        links(&page).contains(&all) && links(&page).contains(&"/console/sources/s29".to_owned())
+    );
+    let rest = browser.get(&all);
+    assert!(
+        rest.contains("rel=\"next\"") && !rest.contains("/console/subscriptions/erp"),
+        "{rest}"
+    );
 }

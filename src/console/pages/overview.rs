@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::console::charts::{heat, is_whole, lines, strip};
+use crate::console::pages::alerts::subject_of;
 use crate::console::pages::start;
 use crate::console::prelude::*;
 use crate::model::escalation::{Class, Severity};
@@ -151,13 +152,7 @@ fn escalated(open: &[Value]) -> Vec<Need> {
     // Dead letters are counted by themselves.
     for row in open.iter().filter(|row| row.text("class") != Class::DeliveryDead.as_str()) {
         let text = row.text("class");
-        let subject = row.text("subject");
-        let (kind, name) = subject.split_once(':').unwrap_or((subject, subject));
-        let path = match kind {
-            "subscription" => format!("/console/subscriptions/{}", segment(name)),
-            "source" => "/console/sources".to_owned(),
-            _ => "/console/alerts".to_owned(),
-        };
+        let (name, path) = subject_of(row);
         let class = Class::parse(text);
         let severity = class.map_or(Severity::Warning, Class::severity);
         let title = class.map_or_else(|| word(text), |class| class.title().to_owned());
@@ -165,7 +160,7 @@ fn escalated(open: &[Value]) -> Vec<Need> {
             .entry(text)
             .or_insert_with(|| Need { count: 0, ..Need::new(severity, title, "/console/alerts") });
         need.count += 1;
-        need.subjects.push((name.to_owned(), path));
+        need.subjects.push((name, path));
         // The newest come first.
         need.since = row.maybe("first_at").map(str::to_owned);
     }
