@@ -321,9 +321,11 @@ pub fn archive(of: ArchiveState) -> Check {
         (None, Some(at)) => (Level::Ok, format!("; the last run ended {at}")),
         (None, None) => (Level::Ok, String::new()),
     };
-    let hot_detail = hot.map_or_else(String::new, |hot| format!("; {hot} events in the database"));
+    // Counted then: the database may have more by now.
+    let left =
+        hot.map_or_else(String::new, |hot| format!(" and left {hot} events in the database"));
     let since = oldest_at.map_or_else(String::new, |at| format!(", the oldest of {at}"));
-    let detail = format!("{months} months, {}{hot_detail}{since}{ran}", bytes(size));
+    let detail = format!("{months} months, {}{ran}{left}{since}", bytes(size));
     let value = json!({ "months": months, "bytes": size, "hot_events": hot, "hot_oldest_at": oldest_at,
                         "ended_at": ended_at });
     Check::new("archive", level, value, detail)
@@ -341,7 +343,7 @@ pub fn in_doubt(window: Option<Window>, count: u64, now: Timestamp) -> Check {
                  oncebox in-doubt list; to end this: oncebox in-doubt end"
             ),
         ),
-        None if count == 0 => (Level::Ok, "none".to_owned()),
+        None if count == 0 => (Level::Ok, "no delivery of before a restore".to_owned()),
         None => (Level::Ok, format!("{count} deliveries wait for a person: oncebox in-doubt list")),
     };
     Check::new("in_doubt", level, value, detail)
