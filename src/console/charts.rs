@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 
-use crate::console::elements::{Svg, mood};
+use crate::console::elements::{Mood, Svg};
 use crate::console::prelude::*;
 
 /// The width of a picture, in its own units.
@@ -51,7 +51,7 @@ pub(super) fn timeline(view: &View<'_>, attempts: &[Value], waits: &[Wait]) -> M
         }
         x += width;
         let Some(attempt) = attempts.get(n) else { continue };
-        let (color, _) = mood(attempt.text("class"));
+        let color = Mood::of(attempt.text("class")).class;
         let at = x + mark / 2;
         let shape = match color {
             "good" => format!("<circle cx=\"{at}\" cy=\"28\" r=\"6\" class=\"good\"/>"),
@@ -82,7 +82,7 @@ pub(super) fn strip(view: &View<'_>, attempts: &[Value]) -> Markup {
     let width = i64::try_from(shown.len()).unwrap_or(0).saturating_mul(10);
     let mut bars: BTreeMap<&str, String> = BTreeMap::new();
     for (n, row) in (0_i64..).zip(shown) {
-        let (color, _) = mood(row.text("class"));
+        let color = Mood::of(row.text("class")).class;
         let x = n * 10;
         let y = if color == "good" { 10 } else { 0 };
         let _written = write!(bars.entry(color).or_default(), "M{x} {y}h8V24h-8z");

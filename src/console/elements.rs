@@ -97,25 +97,49 @@ pub(super) fn word(text: &str) -> String {
     text.replace(['_', '.'], " ").to_lowercase()
 }
 
-/// How good a state is: the shape and the color of its badge.
-pub(super) fn mood(state: &str) -> (&'static str, &'static str) {
-    match state {
-        "completed" | "success" | "ACTIVE" | "active" | "ok" | "SUCCESS" | "accepted" | "done"
-        | "up" => ("good", "●"),
-        "pending" | "processing" | "received" | "leased" | "waiting" | "running" | "next"
-        | "open" | "retiring" => ("open", "◔"),
-        "dead_letter" | "failed" | "FAILED_END" | "DISABLED_DEAD" | "fail" | "critical"
-        | "failing" | "FAILURE" | "quarantined" | "poison" | "gone" | "validation" | "auth"
-        | "refused" | "away" => ("bad", "▲"),
-        "PAUSED" | "paused" | "transient" | "rate_limited" | "warn" | "warning" | "in_doubt"
-        | "parked" | "DENIED" | "blocked" | "held" => ("warn", "◆"),
-        _ => ("off", "■"),
+/// How good a state is: the color and the shape of its badge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mood {
+    /// The class, which gives the color.
+    pub(super) class: &'static str,
+    /// For those who see no colors.
+    pub(super) shape: &'static str,
+}
+
+impl Mood {
+    const GOOD: Self = Self { class: "good", shape: "●" };
+    const OPEN: Self = Self { class: "open", shape: "◔" };
+    /// It may pass by itself, or a person wanted it so.
+    pub(super) const WARN: Self = Self { class: "warn", shape: "◆" };
+    /// A person is needed.
+    pub(super) const BAD: Self = Self { class: "bad", shape: "▲" };
+    const OFF: Self = Self { class: "off", shape: "■" };
+
+    /// That of a state of the API.
+    pub(super) fn of(state: &str) -> Self {
+        match state {
+            "completed" | "success" | "ACTIVE" | "active" | "ok" | "SUCCESS" | "accepted"
+            | "done" | "up" => Self::GOOD,
+            "pending" | "processing" | "received" | "leased" | "waiting" | "running" | "next"
+            | "open" | "retiring" => Self::OPEN,
+            "dead_letter" | "failed" | "FAILED_END" | "DISABLED_DEAD" | "fail" | "critical"
+            | "failing" | "FAILURE" | "quarantined" | "poison" | "gone" | "validation" | "auth"
+            | "refused" | "away" => Self::BAD,
+            "PAUSED" | "paused" | "transient" | "rate_limited" | "warn" | "warning"
+            | "in_doubt" | "parked" | "DENIED" | "blocked" | "held" => Self::WARN,
+            _ => Self::OFF,
+        }
     }
 }
 
 /// A state, by text and shape.
 pub(super) fn state(text: &str) -> Markup {
-    let (class, shape) = mood(text);
+    badge(text, Mood::of(text))
+}
+
+/// The same with a mood of its own.
+pub(super) fn badge(text: &str, mood: Mood) -> Markup {
+    let Mood { class, shape } = mood;
     html! { span class={ "state " (class) } { span aria-hidden="true" { (shape) } " " (word(text)) } }
 }
 

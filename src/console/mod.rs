@@ -25,6 +25,7 @@ mod list;
 mod page;
 mod pages;
 mod prelude;
+mod standing;
 mod texts;
 
 use std::sync::Arc;

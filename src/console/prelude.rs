@@ -14,4 +14,5 @@ pub(super) use crate::console::form::{segment, with_query};
 pub(super) use crate::console::json::Fields;
 pub(super) use crate::console::list::{FORMS, FilterInput, List};
 pub(super) use crate::console::page::{Content, View};
+pub(super) use crate::console::standing::Standing;
 pub(super) use crate::model::token::Right::{Admin, Operate};

@@ -352,3 +352,32 @@ fn each_of_many_subscriptions_that_fail_is_on_a_page() {
     }
     assert_eq!(seen.iter().filter(|name| name.starts_with("shop-")).count(), 105, "{seen:?}");
 }
+
+#[test]
+fn what_holds_a_thing_is_said_wherever_it_stands() {
+    let (rig, receiver) = Rig::subscribed("shop");
+    receiver.always(Reply::status(401));
+    rig.publish_type("a");
+    until("it is held", || rig.get("/v1/subscriptions/shop")["holds"][0]["reason"] == "auth");
+    // A file without the table.
+    let erp = rig.home().join("erp.db");
+    file::new_outbox(&erp);
+    rig.source("shop-erp", "sqlite", &json!({ "path": erp, "table": "outbox" }));
+    file::new_outbox(&erp).run("DROP TABLE outbox");
+    rig.passing("it is not read", secs(10), || {
+        rig.get("/v1/sources/shop-erp")["last_error"].is_string()
+    });
+    let browser = Browser::new(&rig, "read");
+    let bad = |word: &str| {
+        format!("<span class=\"state bad\"><span aria-hidden=\"true\">▲</span> {word}</span>")
+    };
+    for path in ["/console/subscriptions", "/console/subscriptions/shop", "/console/search?q=shop"]
+    {
+        let page = browser.get(path);
+        assert!(page.contains(&bad("held")), "{path}: {page}");
+    }
+    for path in ["/console/sources", "/console/sources/shop-erp", "/console/search?q=shop-erp"] {
+        let page = browser.get(path);
+        assert!(page.contains(&bad("failing")) && !page.contains("state good"), "{path}: {page}");
+    }
+}

@@ -122,15 +122,17 @@ pub(super) fn jobs(view: &View<'_>) -> Result<Content, PageError> {
         &[
             cell("id").link("jobs", "id"),
             cell("kind").word("kind"),
-            cell("state").state("state"),
+            cell("state"),
             cell("progress"),
             cell("who").of("requested_by"),
             cell("at").time("created_at"),
         ],
-        &[(
-            "progress",
-            &|row| html! { (number(row.int("done"))) " / " (number(row.int("matched"))) },
-        )],
+        &[
+            ("state", &|row| html! { (Standing::of_job(row)) }),
+            ("progress", &|row| {
+                html! { (number(row.int("done"))) " / " (number(row.int("matched"))) }
+            }),
+        ],
     );
     List::new(t.jobs, "/v1/jobs", cells, EmptyNote { text: t.no_jobs, hint: t.no_jobs_help })
         .page(view)
@@ -174,5 +176,5 @@ pub(super) fn job(view: &View<'_>) -> Result<Content, PageError> {
         (json(view, found.field("filter")))
     };
     let title = format!("{}: {}", t.job, word(found.text("kind")));
-    Ok(Content::new(title, body).badge(state(found.text("state"))))
+    Ok(Content::new(title, body).badge(html! { (Standing::of_job(&found)) }))
 }

@@ -207,6 +207,17 @@ pub(super) fn event_type(view: &View<'_>) -> Result<Content, PageError> {
     Ok(Content::new(format!("{}: {name}", t.event_type), body))
 }
 
+/// How a thing stands that the search found. A subscription and a source are asked for: their state alone says too little.
+fn standing_of(view: &View<'_>, found: &Value) -> Markup {
+    let whole =
+        |list: &str| view.read_or_null(&format!("/v1/{list}/{}", segment(found.text("id"))), &[]);
+    match found.text("kind") {
+        "subscription" => html! { (Standing::of_subscription(&whole("subscriptions"))) },
+        "source" => Standing::of_source(&whole("sources")).badge(),
+        _ => found.maybe("status").map_or_else(Markup::default, state),
+    }
+}
+
 /// What one box finds: events, webhooks, deliveries, and what has a name.
 pub(super) fn search(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
@@ -238,7 +249,7 @@ pub(super) fn search(view: &View<'_>) -> Result<Content, PageError> {
                 };
                 html! { a href={ "/console/" (page) "/" (segment(row.text("id"))) } { (row.text("value")) } }
             }),
-            ("state", &|row| row.maybe("status").map_or_else(Default::default, state)),
+            ("state", &|row| standing_of(view, row)),
         ],
     );
     let body = html! {

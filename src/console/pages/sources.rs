@@ -11,15 +11,18 @@ pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
         &[
             cell("name").link("sources", "name"),
             cell("kind"),
-            cell("state").state("state"),
+            cell("state"),
             cell("events").of("event_count"),
             cell("last_event").time("last_event_at"),
             cell("lag"),
             cell("error").of("last_error").or("waits_for"),
         ],
-        &[("lag", &|row| {
-            if row.field("lag").is_null() { nothing() } else { number(row.int("lag")) }
-        })],
+        &[
+            ("state", &|row| Standing::of_source(row).badge()),
+            ("lag", &|row| {
+                if row.field("lag").is_null() { nothing() } else { number(row.int("lag")) }
+            }),
+        ],
     );
     let of_provider = Cells(
         &[
@@ -68,7 +71,7 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
         (json(view, found.field("settings")))
     };
     let title = format!("{}: {name}", t.source);
-    Ok(Content::new(title, body).badge(state(found.text("state"))))
+    Ok(Content::new(title, body).badge(Standing::of_source(&found).badge()))
 }
 
 fn test(view: &View<'_>) -> Markup {

@@ -33,7 +33,7 @@ pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
         &[
             ("state", &|row| {
                 html! {
-                    (health(row))
+                    (Standing::of_subscription(row))
                     @if let Some(since) = row.maybe("failing_since") { br; small { (t.since) " " (time(since)) } }
                 }
             }),
@@ -95,16 +95,6 @@ fn urgency(row: &Value) -> u8 {
         "PAUSED" => 2,
         _ if row.maybe("failing_since").is_some() || !row.items("holds").is_empty() => 1,
         _ => 3,
-    }
-}
-
-/// Whether it is held, fails or works.
-fn health(subscription: &Value) -> Markup {
-    let holds = subscription.each("holds", |hold| word(hold.text("reason")));
-    html! {
-        @if !holds.is_empty() { (state("held")) " " (holds.join(", ")) }
-        @else if subscription.maybe("failing_since").is_some() { (state("failing")) }
-        @else { (state(subscription.text("state"))) }
     }
 }
 
@@ -181,7 +171,8 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
         details #terms { summary { (t.all_terms) }
             @for part in ["policy", "order", "filter", "headers", "template"] { h2 { (word(part)) } (json(view, found.field(part))) } }
     };
-    Ok(Content::new(format!("{}: {name}", t.subscription), body).badge(health(&found)))
+    Ok(Content::new(format!("{}: {name}", t.subscription), body)
+        .badge(html! { (Standing::of_subscription(&found)) }))
 }
 
 /// External calls that a person has to end.

@@ -1,0 +1,120 @@
+//! How a thing stands: one badge with its reason, the same on its page, in lists, in the search and beside its jobs.
+//!
+//! The state that the API tells is that of the row. A thing that is held or cannot be read does not do what its state says,
+//! so that comes first.
+
+use maud::{Markup, Render, html};
+use serde_json::Value;
+
+use crate::console::elements::{Mood, badge, word};
+use crate::console::json::Fields as _;
+use crate::model::escalation::{Class, Severity};
+use crate::model::hold::HoldReason;
+
+/// A badge, with the reason beside it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Standing {
+    /// The state, in a word of the API.
+    word: String,
+    mood: Mood,
+    /// In people's words; empty: the state says all.
+    reason: String,
+}
+
+impl Standing {
+    fn of(state: &str) -> Self {
+        Self { word: state.to_owned(), mood: Mood::of(state), reason: String::new() }
+    }
+
+    fn because(self, reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), ..self }
+    }
+
+    /// A subscription: held, failing, or in its state. A hold that only a person ends is as bad as its escalation.
+    pub(super) fn of_subscription(subscription: &Value) -> Self {
+        let reasons = subscription.each("holds", |hold| hold.text("reason").to_owned());
+        if reasons.is_empty() {
+            let is_failing = subscription.maybe("failing_since").is_some();
+            return Self::of(if is_failing { "failing" } else { subscription.text("state") });
+        }
+        let class = |reason: &String| HoldReason::parse(reason)?.escalation();
+        let is_critical = |class: Class| class.severity() == Severity::Critical;
+        let is_bad = reasons.iter().filter_map(class).any(is_critical);
+        let mood = if is_bad { Mood::BAD } else { Mood::WARN };
+        let held = Self { mood, ..Self::of("held") };
+        held.because(reasons.iter().map(|reason| word(reason)).collect::<Vec<_>>().join(", "))
+    }
+
+    /// A source: paused, not readable, or in its state.
+    pub(super) fn of_source(source: &Value) -> Self {
+        match source.maybe("last_error") {
+            Some(error) if source.text("state") != "PAUSED" => Self::of("failing").because(error),
+            _ => Self::of(source.text("state")),
+        }
+    }
+
+    /// A job: what it sent may wait still, though the job has done its work.
+    pub(super) fn of_job(job: &Value) -> Self {
+        let became = job.field("became");
+        let waiting = became.int("waiting").saturating_add(became.int("retrying"));
+        if job.text("state") == "completed" && waiting > 0 {
+            let waits = Self { mood: Mood::WARN, ..Self::of("waiting") };
+            return waits.because(format!("{waiting} of {}", job.int("matched")));
+        }
+        Self::of(job.text("state"))
+    }
+}
+
+impl Render for Standing {
+    fn render(&self) -> Markup {
+        html! { (badge(&self.word, self.mood)) @if !self.reason.is_empty() { " " (self.reason) } }
+    }
+}
+
+impl Standing {
+    /// The badge alone, where the reason stands elsewhere.
+    pub(super) fn badge(&self) -> Markup {
+        badge(&self.word, self.mood)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_holds_a_thing_comes_before_its_state() {
+        let held = |reasons: &[&str]| {
+            let holds: Vec<_> = reasons.iter().map(|reason| json!({ "reason": reason })).collect();
+            Standing::of_subscription(&json!({ "state": "ACTIVE", "holds": holds }))
+        };
+        let source =
+            |state, error| Standing::of_source(&json!({ "state": state, "last_error": error }));
+        let job = |state, waiting, retrying| {
+            let became = json!({ "waiting": waiting, "retrying": retrying });
+            Standing::of_job(&json!({ "state": state, "matched": 84, "became": became }))
+        };
+        let failing =
+            json!({ "state": "ACTIVE", "holds": [], "failing_since": "2026-01-31T12:00:00Z" });
+        for (standing, word, class, reason) in [
+            (held(&[]), "ACTIVE", "good", ""),
+            (held(&["breaker"]), "held", "warn", "breaker"),
+            (held(&["paused", "rejecting"]), "held", "bad", "paused, rejecting"),
+            (held(&["auth"]), "held", "bad", "auth"),
+            (Standing::of_subscription(&failing), "failing", "bad", ""),
+            (source("ACTIVE", Value::Null), "ACTIVE", "good", ""),
+            (source("ACTIVE", json!("it is gone")), "failing", "bad", "it is gone"),
+            (source("PAUSED", json!("it is gone")), "PAUSED", "warn", ""),
+            (job("running", 84, 0), "running", "open", ""),
+            (job("completed", 80, 4), "waiting", "warn", "84 of 84"),
+            (job("completed", 0, 0), "completed", "good", ""),
+        ] {
+            assert_eq!(
+                (standing.word.as_str(), standing.mood.class, standing.reason.as_str()),
+                (word, class, reason)
+            );
+        }
+    }
+}
