@@ -12,7 +12,7 @@ use crate::config::permitted;
 use crate::formats::{Formats, filter};
 use crate::model::database_target::DatabaseTarget;
 use crate::model::folder::Folder;
-use crate::model::format::{Format, MAX_HEADERS};
+use crate::model::format::Format;
 use crate::model::json_path::Path;
 use crate::model::kafka_topic::KafkaTopic;
 use crate::model::lane::{CallKey, OrderTerms};
@@ -205,12 +205,7 @@ pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
     }
     check_order(new)?;
     check_headers(&new.headers)?;
-    check_content(new)?;
-    if new.headers.len() > MAX_HEADERS || new.owner_id.len() > 255 {
-        let detail = "A subscription has at most 32 headers and an owner_id of at most 255 bytes.";
-        return Err(Problem::unprocessable(detail));
-    }
-    Ok(())
+    check_content(new)
 }
 
 fn unusable_policy(why: &str) -> Problem {

@@ -115,3 +115,19 @@ fn a_subscription_signs_with_its_new_secret_alone() {
     let used = "SELECT c.state FROM attempts AS a JOIN credentials AS c ON c.id = a.key_id";
     assert_eq!(rig.one(used), "active");
 }
+
+#[test]
+fn lengths_of_terms_are_those_of_the_description() {
+    let rig = Rig::new();
+    let owner =
+        |chars: usize| json!({ "name": "a", "target": "pull", "owner_id": "ü".repeat(chars) });
+    let refused = rig.post("/v1/subscriptions", &owner(256));
+    shows(&refused.is(422).text(), &["owner_id must have", "255 characters"]);
+    rig.post("/v1/subscriptions", &owner(255)).is(201);
+    let headers: BTreeMap<String, &str> = (0..33).map(|n| (format!("X-{n}"), "v")).collect();
+    let body = json!({ "name": "b", "url": "https://shop.example/", "headers": headers });
+    shows(
+        &rig.post("/v1/subscriptions", &body).is(422).text(),
+        &["headers must have", "32 members"],
+    );
+}

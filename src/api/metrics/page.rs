@@ -28,8 +28,8 @@ impl Page {
     /// A metric of each value of its one label, in the order in which the table has them.
     pub(super) fn all(&mut self, name: &str, values: impl IntoIterator<Item = impl Into<Number>>) {
         let known = METRICS.iter().find(|metric| metric.name == name);
-        let (label, words) =
-            known.and_then(|found| found.labels.split_once(" = ")).unwrap_or_default();
+        let shown = known.map(|found| found.labels.shown()).unwrap_or_default();
+        let (label, words) = shown.split_once(" = ").unwrap_or_default();
         let labels = words.split(", ").map(|word| format!("{label}=\"{word}\""));
         self.each(name, labels.zip(values));
     }

@@ -1,5 +1,13 @@
 //! All metrics: `/metrics` and `docs/metrics.md` are both made of this table.
 
+use MetricKind::{Counter, Gauge, Histogram};
+
+use crate::base::words::words;
+use crate::model::duty::Duty;
+use crate::model::escalation::Class;
+use crate::model::hold::HoldReason;
+use crate::model::outcome::AttemptClass;
+
 words! {
     /// What kind of metric it is.
     pub enum MetricKind {
@@ -23,12 +31,36 @@ pub struct Metric {
     pub name: &'static str,
     /// Its kind.
     pub kind: MetricKind,
-    /// Its labels and their values; empty: none.
-    pub labels: &'static str,
+    /// Its labels and their values.
+    pub labels: Labels,
     /// What it means.
     pub about: &'static str,
     /// When to alert; empty: never.
     pub alert: &'static str,
+}
+
+/// The labels of a metric.
+#[derive(Clone, Copy, Debug)]
+pub enum Labels {
+    /// As they are shown: `result = stored, repeated`; empty: none.
+    Listed(&'static str),
+    /// One label, whose values are the words of an enum.
+    Words {
+        /// Its name.
+        name: &'static str,
+        /// The words, in the order of the values that are given.
+        all: fn() -> Vec<&'static str>,
+    },
+}
+
+impl Labels {
+    /// The labels as people read them: `result = stored, repeated`; empty: none.
+    pub fn shown(self) -> String {
+        match self {
+            Self::Listed(text) => text.to_owned(),
+            Self::Words { name, all } => format!("{name} = {}", all().join(", ")),
+        }
+    }
 }
 
 const fn metric(
@@ -38,12 +70,15 @@ const fn metric(
     about: &'static str,
     alert: &'static str,
 ) -> Metric {
-    Metric { name, kind, labels, about, alert }
+    Metric { name, kind, labels: Labels::Listed(labels), about, alert }
 }
 
-use MetricKind::{Counter, Gauge, Histogram};
-
-use crate::base::words::words;
+impl Metric {
+    /// One for each word of an enum.
+    const fn each(self, name: &'static str, all: fn() -> Vec<&'static str>) -> Self {
+        Self { labels: Labels::Words { name, all }, ..self }
+    }
+}
 
 /// All metrics, in the order of `/metrics`. No label has a value from a request, or a name that a user gave.
 #[rustfmt::skip]
@@ -59,9 +94,9 @@ pub static METRICS: &[Metric] = &[
         "Publish requests that failed: nothing was stored.", "it rises"),
     metric("oncebox_sql_events_total", Counter, "result = routed, quarantined",
         "Events inserted by plain SQL, by result.", "quarantined rises"),
-    metric("oncebox_attempts_total", Counter,
-        "class = success, transient, rate_limited, auth, validation, gone, poison",
-        "Settled attempts by class.", "auth, validation or poison rises"),
+    metric("oncebox_attempts_total", Counter, "",
+        "Settled attempts by class.", "auth, validation or poison rises")
+        .each("class", || AttemptClass::ALL.map(AttemptClass::as_str).to_vec()),
     metric("oncebox_deliveries_finished_total", Counter, "state = completed, dead_letter",
         "Deliveries that an attempt finished.", "dead_letter rises"),
     metric("oncebox_health_probes_total", Counter, "result = worked, failed", "Probes of idle targets by result.", ""),
@@ -98,9 +133,9 @@ pub static METRICS: &[Metric] = &[
     metric("oncebox_events_hot", Gauge, "",
         "Events and webhook events in the database after the last run; NaN: none since the start.", ""),
     metric("oncebox_events_hot_oldest_seconds", Gauge, "", "How old the oldest of them is.", ""),
-    metric("oncebox_subscriptions_held", Gauge,
-        "reason = paused, disabled, suspended, rejecting, rate_limit, breaker, auth, offline",
-        "Holds by reason; offline: 1 for the site.", "disabled, rejecting, auth or offline above 0"),
+    metric("oncebox_subscriptions_held", Gauge, "",
+        "Holds by reason; offline: 1 for the site.", "disabled, rejecting, auth or offline above 0")
+        .each("reason", || HoldReason::ALL.map(HoldReason::as_str).to_vec()),
     metric("oncebox_subscriptions_unhealthy", Gauge, "", "Subscriptions whose last two probes failed.", "above 0"),
     metric("oncebox_sources", Gauge, "state = active, paused, failing",
         "Sources by state; failing ones are active ones that cannot be read.",
@@ -121,12 +156,9 @@ pub static METRICS: &[Metric] = &[
         "Processes of connections to databases that ended before their time.", "it rises steadily"),
     metric("oncebox_database_error_age_seconds", Gauge, "",
         "How long ago a database of the settings last failed; no sample: never.", ""),
-    metric("oncebox_escalations_open", Gauge,
-        "class = source.failing, source.replaced, source.silent, drop.rejected, delivery.failing, \
-         delivery.dead_lettered, subscription.auth, subscription.rejecting, subscription.breaker, \
-         subscription.unhealthy, subscription.rate_limit, subscription.disabled, site.offline, disk.low, archive.deletes, \
-         archive.deleted, clock.wrong, backup.old, event.quarantined, site.restored, credential.rotation_failed, credential.new_secret, tenant.over_limit",
-        "Escalations that are open, acknowledged or not.", "above 0"),
+    metric("oncebox_escalations_open", Gauge, "",
+        "Escalations that are open, acknowledged or not.", "above 0")
+        .each("class", || Class::ALL.map(Class::as_str).to_vec()),
     metric("oncebox_writer_queue_jobs", Gauge, "queue = settle, accept, upkeep",
         "Jobs that wait for the writer.", "accept above 4000: senders are soon answered 503"),
     metric("oncebox_writer_lag_seconds", Gauge, "",
@@ -150,8 +182,9 @@ pub static METRICS: &[Metric] = &[
     metric("oncebox_refused_for_room_total", Counter, "",
         "Requests answered 507 to keep the reserve for results.", ""),
     metric("oncebox_clock_suspect", Gauge, "", "1 while the clock may be wrong: oncebox clock show.", "above 0"),
-    metric("oncebox_duty_overdue_seconds", Gauge, "duty = archive-events, archive-audit, delete-months, delete-audit, delete-guards, delete-file-records",
-        "Since when a periodic duty is due; 0: it is not.", "above 86400"),
+    metric("oncebox_duty_overdue_seconds", Gauge, "",
+        "Since when a periodic duty is due; 0: it is not.", "above 86400")
+        .each("duty", || Duty::ALL.map(Duty::as_str).to_vec()),
     metric("oncebox_http_requests_total", Counter, "method, route, status = 1xx … 5xx",
         "Answers by route; none: an unknown path, or an invalid request.",
         "5xx rises"),
@@ -180,7 +213,7 @@ pub static METRICS: &[Metric] = &[
 /// The text of `docs/metrics.md`.
 #[cfg(any(test, feature = "internals"))]
 pub fn document() -> String {
-    let named = |metric: &Metric| match metric.labels {
+    let named = |metric: &Metric| match metric.labels.shown().as_str() {
         "" => format!("`{}`", metric.name),
         labels => format!("`{}` ({labels})", metric.name),
     };
@@ -198,27 +231,4 @@ pub fn document() -> String {
         rows.join("\n"),
         others.join(",\n")
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::duty::Duty;
-    use crate::model::escalation::Class;
-    use crate::model::hold::HoldReason;
-    use crate::model::outcome::AttemptClass;
-
-    /// The page gives the values of an enum in its order, and takes their names from here.
-    #[test]
-    fn labels_of_an_enum_are_its_words() {
-        let labels = |name| METRICS.iter().find(|metric| metric.name == name).unwrap().labels;
-        let attempts = AttemptClass::ALL.map(AttemptClass::as_str).join(", ");
-        assert_eq!(labels("oncebox_attempts_total"), format!("class = {attempts}"));
-        let holds = HoldReason::ALL.map(HoldReason::as_str).join(", ");
-        assert_eq!(labels("oncebox_subscriptions_held"), format!("reason = {holds}"));
-        let classes = Class::ALL.map(Class::as_str).join(", ");
-        assert_eq!(labels("oncebox_escalations_open"), format!("class = {classes}"));
-        let duties = Duty::ALL.map(Duty::as_str).join(", ");
-        assert_eq!(labels("oncebox_duty_overdue_seconds"), format!("duty = {duties}"));
-    }
 }
