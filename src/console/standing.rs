@@ -11,6 +11,9 @@ use crate::console::json::Fields as _;
 use crate::model::escalation::{Class, Severity};
 use crate::model::hold::HoldReason;
 
+/// The word for a thing that holds keep from its work.
+const HELD: &str = "held";
+
 /// A badge, with the reason beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Standing {
@@ -32,16 +35,38 @@ impl Standing {
 
     /// A subscription: held, failing, or in its state. A hold that only a person ends is as bad as its escalation.
     pub(super) fn of_subscription(subscription: &Value) -> Self {
-        let reasons = subscription.each("holds", |hold| hold.text("reason").to_owned());
-        if reasons.is_empty() {
+        let holds: Vec<&str> =
+            subscription.items("holds").iter().map(|hold| hold.text("reason")).collect();
+        if holds.is_empty() {
             let is_failing = subscription.maybe("failing_since").is_some();
             return Self::of(if is_failing { "failing" } else { subscription.text("state") });
         }
-        let class = |reason: &String| HoldReason::parse(reason)?.escalation();
+        Self::held(&holds)
+    }
+
+    /// A delivery, as its own page reads it: held, or in its state.
+    pub(super) fn of_delivery(delivery: &Value) -> Self {
+        match delivery.field("waiting").maybe("hold") {
+            Some(reason) => Self::held(&[reason]),
+            None => Self::of(delivery.text("state")),
+        }
+    }
+
+    /// An event with its deliveries: held while one of them is, the worst hold first, or in its state.
+    pub(super) fn of_event(event: &Value, deliveries: &[Value]) -> Self {
+        let all = deliveries.iter().map(Self::of_delivery);
+        let held = all.filter(|standing| standing.word == HELD);
+        let worst = held.max_by_key(|standing| standing.mood == Mood::BAD);
+        worst.unwrap_or_else(|| Self::of(event.text("status")))
+    }
+
+    /// Held, for these reasons.
+    fn held(reasons: &[&str]) -> Self {
+        let class = |reason: &&str| HoldReason::parse(reason)?.escalation();
         let is_critical = |class: Class| class.severity() == Severity::Critical;
         let is_bad = reasons.iter().filter_map(class).any(is_critical);
         let mood = if is_bad { Mood::BAD } else { Mood::WARN };
-        let held = Self { mood, ..Self::of("held") };
+        let held = Self { mood, ..Self::of(HELD) };
         held.because(reasons.iter().map(|reason| word(reason)).collect::<Vec<_>>().join(", "))
     }
 
@@ -98,7 +123,21 @@ mod tests {
         };
         let failing =
             json!({ "state": "ACTIVE", "holds": [], "failing_since": "2026-01-31T12:00:00Z" });
+        let delivery = |hold: Value| json!({ "state": "pending", "waiting": { "hold": hold } });
+        let event = |deliveries: &[Value]| {
+            Standing::of_event(&json!({ "status": "processing" }), deliveries)
+        };
+        let ended = json!({ "state": "completed", "waiting": null });
         for (standing, word, class, reason) in [
+            (Standing::of_delivery(&delivery(Value::Null)), "pending", "open", ""),
+            (Standing::of_delivery(&delivery(json!("paused"))), "held", "warn", "paused"),
+            (event(&[ended.clone(), delivery(Value::Null)]), "processing", "open", ""),
+            (
+                event(&[delivery(json!("breaker")), delivery(json!("auth")), ended]),
+                "held",
+                "bad",
+                "auth",
+            ),
             (held(&[]), "ACTIVE", "good", ""),
             (held(&["breaker"]), "held", "warn", "breaker"),
             (held(&["paused", "rejecting"]), "held", "bad", "paused, rejecting"),

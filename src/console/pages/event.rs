@@ -53,6 +53,7 @@ pub(super) fn event(view: &View<'_>) -> Result<Content, PageError> {
         &[cell("name"), cell("event_type"), cell("state").state("status")],
         &[("name", &link_to_event)],
     );
+    let sent = deliveries_of(view, event.text("id"));
     let body = html! {
         div.actions {
             @if event.text("status") != "quarantined" && event.maybe("expunged_at").is_none() {
@@ -66,7 +67,7 @@ pub(super) fn event(view: &View<'_>) -> Result<Content, PageError> {
         }
         @if let Some(error) = event.maybe("last_error") { p.error { strong { (t.last_error) } " " (error) } }
         (known.facts(view, &event))
-        (deliveries(view, event.text("id")))
+        (deliveries(view, &sent))
         @if !children.items("items").is_empty() {
             h2 { (t.children) }
             (child.table(view, t.children, children.items("items"), EmptyNote::default()))
@@ -75,7 +76,7 @@ pub(super) fn event(view: &View<'_>) -> Result<Content, PageError> {
         (proof(view))
     };
     let title = format!("{}: {}", t.event, name_of(&event));
-    Ok(Content::new(title, body).badge(state(event.text("status"))))
+    Ok(Content::new(title, body).badge(html! { (Standing::of_event(&event, &sent)) }))
 }
 
 /// The payload as a file.
@@ -161,6 +162,7 @@ pub(super) fn webhook(view: &View<'_>) -> Result<Content, PageError> {
             }),
         ],
     );
+    let sent = deliveries_of(view, event.text("id"));
     let body = html! {
         div.actions {
             @if event.maybe("expunged_at").is_none() {
@@ -169,11 +171,11 @@ pub(super) fn webhook(view: &View<'_>) -> Result<Content, PageError> {
         }
         @if let Some(error) = event.maybe("error_message") { p.error { (error) } }
         (known.facts(view, &event))
-        (deliveries(view, event.text("id")))
+        (deliveries(view, &sent))
         (content(view, &event, payload))
     };
     let title = format!("{}: {}", t.webhook, event.text("provider_event_id"));
-    Ok(Content::new(title, body).badge(state(event.text("status"))))
+    Ok(Content::new(title, body).badge(html! { (Standing::of_event(&event, &sent)) }))
 }
 
 pub(super) fn delivery(view: &View<'_>) -> Result<Content, PageError> {
@@ -258,18 +260,27 @@ fn payload_text(event: &Value, payload: Option<String>) -> String {
     payload.unwrap_or_else(|| text.unwrap_or_default().to_owned())
 }
 
-/// The deliveries of an event, each with its attempts.
-fn deliveries(view: &View<'_>, event: &str) -> Markup {
-    let t = view.t;
+/// The deliveries of an event: the first ones as their own pages read them, the others as a list has them.
+fn deliveries_of(view: &View<'_>, event: &str) -> Vec<Value> {
     let found = view.read_or_null("/v1/deliveries", &[("event_id", event), ("limit", "50")]);
-    let all = found.items("items");
+    let mut all = found.items("items").to_vec();
+    for row in all.iter_mut().take(MAX_DELIVERIES) {
+        let path = format!("/v1/deliveries/{}", segment(row.text("id")));
+        let detail = view.read_or_null(&path, &[]);
+        if !detail.is_null() {
+            *row = detail;
+        }
+    }
+    all
+}
+
+/// The deliveries of an event, each with its attempts.
+fn deliveries(view: &View<'_>, all: &[Value]) -> Markup {
+    let t = view.t;
     html! {
         h2 { (t.deliveries) }
         @if all.is_empty() { (EmptyNote { text: t.nobody_wants_it, hint: t.nobody_wants_it_help }) }
-        @for row in all.iter().take(MAX_DELIVERIES) {
-            @let detail = view.read_or_null(&format!("/v1/deliveries/{}", segment(row.text("id"))), &[]);
-            (one(view, if detail.is_null() { row } else { &detail }, 3))
-        }
+        @for row in all.iter().take(MAX_DELIVERIES) { (one(view, row, 3)) }
         @if all.len() > MAX_DELIVERIES {
             ul { @for row in all.iter().skip(MAX_DELIVERIES) {
                 li { (link("deliveries", row.text("id"))) " " (row.text("subscription")) " " (state(row.text("state"))) }
@@ -287,8 +298,9 @@ fn one(view: &View<'_>, delivery: &Value, level: u8) -> Markup {
     // What the API would not refuse in this state.
     let is = |states: &[&str]| states.contains(&state_of);
     let waiting = delivery.field("waiting");
-    let heading =
-        html! { (link("subscriptions", delivery.text("subscription"))) " " (state(state_of)) };
+    let heading = html! {
+        (link("subscriptions", delivery.text("subscription"))) " " (Standing::of_delivery(delivery))
+    };
     html! {
         section.card {
             @if level == 2 { h2 { (heading) } } @else { h3 { (heading) } }
