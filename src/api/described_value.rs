@@ -86,7 +86,7 @@ impl<'s> DescribedValue<'s> {
         Self { schema, ..self }
     }
 
-    /// Its forms without null: one, unless it is one of several things.
+    /// The forms of the value, without null. Most values have a single form.
     pub fn forms(self) -> Vec<Self> {
         if let Some(referred) = self.referred() {
             return self.with(referred).forms();

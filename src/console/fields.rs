@@ -1,5 +1,5 @@
-//! The fields of a form: those of the request's type in the API, so that a new field there is one here. An action says
-//! which of them it shows ([`crate::console::form_entry`]).
+//! The fields of a form. They are read from the request's type in the API: a new field there appears here by itself. The
+//! entries of an action ([`crate::console::form_entry`]) choose among them.
 
 use serde_json::Value;
 

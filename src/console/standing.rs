@@ -1,7 +1,7 @@
 //! How a thing stands: one badge with its reason, the same on its page, in lists, in the search and beside its jobs.
 //!
-//! The state that the API tells is that of the row. A thing that is held or cannot be read does not do what its state says,
-//! so that comes first.
+//! The API tells the state of the row. A hold, or an error of reading, keeps a thing from doing its work whatever its state
+//! is, and comes first.
 
 use maud::{Markup, Render, html};
 use serde_json::Value;

@@ -20,7 +20,7 @@ use crate::store::column::Millis;
 use crate::store::leases::{self, Held};
 use crate::store::prelude::*;
 use crate::store::settlement::{note_attempt, note_failure, refresh};
-use crate::store::superseded::Standing;
+use crate::store::superseded::Recency;
 use crate::store::{attempts, failures, holds, lanes, settlement, subscriptions, superseded};
 
 /// The failure code of a failure that a consumer reports.
@@ -121,7 +121,7 @@ pub fn take(tx: &WriteTx<'_>, take: &Take) -> Result<Vec<Leased>> {
     let is_latest_only = found.new.order.latest_only;
     for candidate in leases::due_with_size(tx, *subscription, *now, most)? {
         if is_latest_only
-            && superseded::skip_unless_latest(tx, candidate.delivery, *now)? != Standing::Latest
+            && superseded::skip_unless_latest(tx, candidate.delivery, *now)? != Recency::Latest
         {
             continue;
         }

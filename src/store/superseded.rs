@@ -8,9 +8,9 @@ use crate::store::prelude::*;
 use crate::store::tx::Settled;
 use crate::store::{attempts, external_calls, holds, settlement};
 
-/// How a delivery stands to newer ones about the same entity.
+/// Whether a delivery is the newest about its entity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum Recency {
     /// It is pending, and none that is newer waits.
     Latest,
     /// It is pending, and a newer one waits.
@@ -19,30 +19,30 @@ pub enum Standing {
     Ended,
 }
 
-/// How a delivery stands at this schedule time.
-pub fn standing(tx: &ReadTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<Standing> {
+/// The recency of a delivery at this schedule time.
+pub fn recency(tx: &ReadTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<Recency> {
     if deliveries::state(tx, delivery)?.state != DeliveryState::Pending {
-        return Ok(Standing::Ended);
+        return Ok(Recency::Ended);
     }
     let newer = external_calls::newer(tx, delivery, now)?;
-    Ok(newer.map_or(Standing::Latest, |_| Standing::Superseded))
+    Ok(newer.map_or(Recency::Latest, |_| Recency::Superseded))
 }
 
-/// Skips a pending delivery unless it is the latest; tells how it stood.
+/// Skips a pending delivery unless it is the latest; returns its recency before.
 pub fn skip_unless_latest(
     tx: &WriteTx<'_>,
     delivery: DeliverySeq,
     now: Timestamp,
-) -> Result<Standing> {
+) -> Result<Recency> {
     let before = deliveries::state(tx, delivery)?;
     if before.state != DeliveryState::Pending {
-        return Ok(Standing::Ended);
+        return Ok(Recency::Ended);
     }
     let Some(newer) = external_calls::newer(tx, delivery, now)? else {
-        return Ok(Standing::Latest);
+        return Ok(Recency::Latest);
     };
     skip(tx, delivery, &before, &settlement::superseded_by(newer), now)?;
-    Ok(Standing::Superseded)
+    Ok(Recency::Superseded)
 }
 
 /// Notes that a call is about to be made, or skips its delivery; tells whether the call may be made. If the delivery was

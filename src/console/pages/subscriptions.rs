@@ -81,7 +81,7 @@ pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
     Ok(others.page(t.subscriptions, body))
 }
 
-/// Those that fail or are held are ranked among this many; and how many of them a page shows before it leads to all.
+/// Subscriptions in trouble: at most so many are ranked, and at most so many are shown before a link to all.
 const MAX_RANKED: usize = 500;
 const MAX_TROUBLED: usize = 50;
 

@@ -14,7 +14,7 @@ use crate::pipeline::destinations::Destination;
 use crate::pipeline::prelude::*;
 use crate::pipeline::scheduler::decisions::{Assignment, FIRST_TRY};
 use crate::privacy::{NOT_OPENED, Opened};
-use crate::store::superseded::{self, Standing};
+use crate::store::superseded::{self, Recency};
 
 /// When a delivery whose subscription cannot be called for a reason of ours is looked at again.
 const UNCALLABLE_AGAIN: Duration = Duration::from_secs(30);
@@ -114,11 +114,11 @@ impl Deliverer {
             return Ok(());
         }
         let delivery = outgoing.delivery;
-        match self.standing(delivery) {
-            Ok(Standing::Latest) => Ok(()),
-            Ok(Standing::Superseded) => Err(Unsent::Settled),
+        match self.recency(delivery) {
+            Ok(Recency::Latest) => Ok(()),
+            Ok(Recency::Superseded) => Err(Unsent::Settled),
             // A newer one was accepted since this one was handed out, or a person has ended it.
-            Ok(Standing::Ended) => Err(Unsent::Changed),
+            Ok(Recency::Ended) => Err(Unsent::Changed),
             Err(error) => {
                 tracing::error!(%error, %delivery, "whether a newer delivery waits could not be read");
                 Err(Unsent::Later(UNREADABLE_AGAIN))
@@ -126,12 +126,12 @@ impl Deliverer {
         }
     }
 
-    /// How a delivery stands to newer ones. A read is cheap, and mostly finds that it is the latest.
-    fn standing(&self, delivery: DeliverySeq) -> Result<Standing> {
+    /// The recency of a delivery; a superseded one is skipped. Mostly a cheap read finds the latest.
+    fn recency(&self, delivery: DeliverySeq) -> Result<Recency> {
         let now = self.env.clock.now();
-        let standing = self.env.store.read(|tx| superseded::standing(tx, delivery, now))?;
-        if standing != Standing::Superseded {
-            return Ok(standing);
+        let recency = self.env.store.read(|tx| superseded::recency(tx, delivery, now))?;
+        if recency != Recency::Superseded {
+            return Ok(recency);
         }
         let skip = move |tx: &WriteTx<'_>| superseded::skip_unless_latest(tx, delivery, now);
         self.env.store.writer().write(Queue::Settle, skip)
