@@ -216,7 +216,7 @@ where
     let claims = api.flow.claims.clone();
     api.env.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
         // What is refused after a write leaves nothing, and the other jobs of the transaction keep what they wrote.
-        let done = tx.in_savepoint(|| {
+        let done = tx.unless_refused(|| {
             if let Some(Err(problem)) = key.as_ref().map(|key| key.check(tx)).transpose()? {
                 return Ok(Err(problem));
             }

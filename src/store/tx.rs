@@ -291,17 +291,35 @@ impl<'c> WriteTx<'c> {
     /// only make the dispatcher look for due deliveries. The inner error is that of `part`.
     /// Fails if SQLite has rolled back the whole transaction.
     pub fn in_savepoint<T>(&self, part: impl FnOnce() -> Result<T>) -> Result<Result<T>> {
+        self.in_savepoint_kept_if(part, |_| true)
+    }
+
+    /// The same for a part that can be refused: a refusal is rolled back too, so that it leaves nothing of what the part
+    /// wrote before.
+    pub fn unless_refused<T, R>(
+        &self,
+        part: impl FnOnce() -> Result<std::result::Result<T, R>>,
+    ) -> Result<Result<std::result::Result<T, R>>> {
+        self.in_savepoint_kept_if(part, std::result::Result::is_ok)
+    }
+
+    fn in_savepoint_kept_if<T>(
+        &self,
+        part: impl FnOnce() -> Result<T>,
+        is_kept: impl FnOnce(&T) -> bool,
+    ) -> Result<Result<T>> {
         self.conn().execute_batch("SAVEPOINT part")?;
         let set_aside = self.set_aside.borrow().len();
         let mark = self.cache.routes.mark();
         let answers = self.cache.kept_answers.mark();
         let done = part();
-        if done.is_err() {
+        let is_kept = done.as_ref().is_ok_and(is_kept);
+        if !is_kept {
             self.set_aside.borrow_mut().truncate(set_aside);
             self.cache.roll_back_to(mark);
             self.cache.kept_answers.roll_back(answers);
         }
-        let end = if done.is_ok() { "RELEASE part" } else { "ROLLBACK TO part; RELEASE part" };
+        let end = if is_kept { "RELEASE part" } else { "ROLLBACK TO part; RELEASE part" };
         match (done, self.conn().execute_batch(end)) {
             // SQLite rolled back the whole transaction, for example because the disk is full.
             (Err(error), Err(_gone)) => Err(error),
