@@ -29,6 +29,9 @@ use crate::store::error::Error;
 use crate::store::outbox::Inserted;
 use crate::store::{delivery_lists, outbox_lists, settlement, subscriptions, webhook_events};
 
+/// Most subscriptions that a request sends an event to again.
+const MAX_RECEIVERS: usize = 100;
+
 /// Sending one event again, or cancelling it.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Send again",
@@ -38,8 +41,8 @@ pub(super) const RESOURCE: Resource = Resource {
             .doc("replayEvent", "Send an event again", &[events::ID])
             .about(
                 "Sends its final deliveries again, also the completed ones, under the same `webhook-id`: a \
-                 consumer with a guard processes the event once. With `subscription`, only the delivery to \
-                 that one is sent; if it matches the event and has no delivery of it, one is made. With \
+                 consumer with a guard processes the event once. With `subscription` or `subscriptions`, only the \
+                 deliveries to those are sent; one that matches the event and has no delivery of it gets one. With \
                  `as_new`, or with another payload, a new event is stored. It has its own key and \
                  `webhook-id`, and names this event in `replay_of`.",
             )
@@ -93,6 +96,10 @@ pub(super) const RESOURCE: Resource = Resource {
 struct Replay {
     /// Only to this subscription, by name or id.
     subscription: Option<Is<SomeText>>,
+    /// Only to these subscriptions, each by name or id: to all of them, or to none if one cannot get it. Not with
+    /// `subscription`, and not for a new event.
+    #[schemars(length(min = 1, max = MAX_RECEIVERS))]
+    subscriptions: Option<Vec<Is<SomeText>>>,
     /// As a new event, with its own `webhook-id`. Not for webhook events.
     as_new: bool,
     /// Another payload, any JSON; this makes a new event. Not for webhook events.
@@ -107,6 +114,23 @@ impl Replay {
     fn is_new(&self) -> bool {
         let Self { as_new, payload, payload_base64, content_type, .. } = self;
         *as_new || payload.is_some() || payload_base64.is_some() || content_type.is_some()
+    }
+
+    /// The subscriptions that it names, each once.
+    fn receivers(&self) -> Result<Vec<String>, Problem> {
+        let Self { subscription, subscriptions, .. } = self;
+        if subscription.is_some() && subscriptions.is_some() {
+            return Err(Problem::unprocessable("Give either subscription or subscriptions."));
+        }
+        let one = subscription.as_deref().map(str::to_owned);
+        let several = subscriptions.iter().flatten().map(|name| (**name).to_owned());
+        let mut names = Vec::new();
+        for name in one.into_iter().chain(several) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        Ok(names)
     }
 
     /// The other payload, if there is one.
@@ -132,7 +156,7 @@ fn replay(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     }
     let tenant = call.tenant.clone();
     let id = call.param(0).to_owned();
-    let job = job_of_one(api, call, bare(replay.subscription));
+    let again = SentAgain { job: job_of_one(api, call), receivers: replay.receivers()? };
     let now = api.env.clock.now();
     archived::change_event(api, call, archive::ArchivedKind::Event, move |tx| {
         let before = outbox_lists::by_id(tx, &tenant, &id)?.or_not_found("event")?;
@@ -141,7 +165,7 @@ fn replay(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
             return Err(Problem::conflict(detail).into());
         }
         not_expunged(before.expunged_at)?;
-        send_again(tx, &job, Origin::Outbox(before.seq), now)?;
+        again.carry_out(tx, Origin::Outbox(before.seq), now)?;
         event_changed(tx, &before)
     })
 }
@@ -156,12 +180,12 @@ fn replay_webhook(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     }
     let tenant = call.tenant.clone();
     let id = call.param(0).to_owned();
-    let job = job_of_one(api, call, bare(replay.subscription));
+    let again = SentAgain { job: job_of_one(api, call), receivers: replay.receivers()? };
     let now = api.env.clock.now();
     archived::change_event(api, call, archive::ArchivedKind::WebhookEvent, move |tx| {
         let before = webhook_events::by_id(tx, &tenant, &id)?.or_not_found("webhook event")?;
         not_expunged(before.expunged_at)?;
-        send_again(tx, &job, Origin::WebhookEvent(before.seq), now)?;
+        again.carry_out(tx, Origin::WebhookEvent(before.seq), now)?;
         let after = webhook_events::by_seq(tx, before.seq)?.or_not_found("webhook event")?;
         Ok(Change::changed("webhook_event", &id, &before, &after))
     })
@@ -177,12 +201,12 @@ fn not_expunged(at: Option<Timestamp>) -> Result<(), Problem> {
 }
 
 /// A job that replays a single event; it is not stored.
-fn job_of_one(api: &Api, call: &Call, subscription: Option<String>) -> NewJob {
+fn job_of_one(api: &Api, call: &Call) -> NewJob {
     NewJob {
         id: String::new(),
         tenant: call.tenant.clone(),
         kind: JobKind::ReplayEvents,
-        filter: JobFilter { subscription, ..JobFilter::default() },
+        filter: JobFilter::default(),
         rate: None,
         reason: None,
         requested_by: call.who.display.clone(),
@@ -191,29 +215,54 @@ fn job_of_one(api: &Api, call: &Call, subscription: Option<String>) -> NewJob {
     }
 }
 
-/// Sends one event again.
-fn send_again(tx: &WriteTx<'_>, job: &NewJob, origin: Origin, now: Timestamp) -> ChangeResult<()> {
-    let named = job.filter.subscription.as_deref();
-    if let Some(name) = named
-        && subscriptions::find(tx, &job.tenant, name)?.is_none()
-    {
-        return Err(no_subscription(name).into());
-    }
-    let item = tables::events::one(tx, job, origin)?;
-    let batch = Batch { items: item.into_iter().collect(), ..Batch::default() };
-    if tables::carry_out(tx, job, &batch, now)?.0.deliveries > 0 {
-        return Ok(());
-    }
-    let detail = match named {
-        Some(name) => format!(
-            "Nothing can be sent again to {name:?}: its delivery is still open, or it does not match this event."
-        ),
-        None => {
-            "Nothing can be sent again: its deliveries are still open, or no subscription matches it."
-                .to_owned()
+/// One event that is sent again.
+struct SentAgain {
+    job: NewJob,
+    /// The subscriptions that were named; none: all that had it.
+    receivers: Vec<String>,
+}
+
+impl SentAgain {
+    /// Sends it to each subscription that was named.
+    /// Fails if one of them cannot get it, or nobody can.
+    fn carry_out(&self, tx: &WriteTx<'_>, origin: Origin, now: Timestamp) -> ChangeResult<()> {
+        if self.receivers.is_empty() {
+            return self.send(tx, None, origin, now);
         }
-    };
-    Err(Problem::conflict(detail).into())
+        for name in &self.receivers {
+            if subscriptions::find(tx, &self.job.tenant, name)?.is_none() {
+                return Err(no_subscription(name).into());
+            }
+            self.send(tx, Some(name), origin, now)?;
+        }
+        Ok(())
+    }
+
+    fn send(
+        &self,
+        tx: &WriteTx<'_>,
+        to: Option<&String>,
+        origin: Origin,
+        now: Timestamp,
+    ) -> ChangeResult<()> {
+        let filter = JobFilter { subscription: to.cloned(), ..JobFilter::default() };
+        let job = NewJob { filter, ..self.job.clone() };
+        let item = tables::events::one(tx, &job, origin)?;
+        let batch = Batch { items: item.into_iter().collect(), ..Batch::default() };
+        if tables::carry_out(tx, &job, &batch, now)?.0.deliveries > 0 {
+            return Ok(());
+        }
+        let detail = match to {
+            Some(name) => format!(
+                "Nothing can be sent again to {name:?}: its delivery is still open, or it does not match this event."
+            ),
+            None => {
+                "Nothing can be sent again: its deliveries are still open, or no subscription matches it."
+                    .to_owned()
+            }
+        };
+        Err(Problem::conflict(detail).into())
+    }
 }
 
 fn no_subscription(name: &str) -> Problem {
@@ -231,6 +280,10 @@ fn replay_as_new(api: &Api, call: &Call, replay: &Replay) -> Result<Audited<Valu
     let found = found.or_not_found("event")?;
     if replay.payload()?.is_none() {
         not_expunged(found.expunged_at)?;
+    }
+    if replay.subscriptions.is_some() {
+        let detail = "A new event goes to one subscription or to all that match it: give subscription, or neither.";
+        return Err(Problem::unprocessable(detail));
     }
     let new = new_event(api, replay, found)?;
     let name = replay.subscription.as_deref().map(str::to_owned);

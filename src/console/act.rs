@@ -5,7 +5,7 @@ use serde_json::Map;
 use crate::api::people::Session;
 use crate::console::actions::{self, Action, Asks, Then};
 use crate::console::correction::Correction;
-use crate::console::fields::{self, Field, FieldKind};
+use crate::console::fields::{self, Field, FieldKind, Offered};
 use crate::console::form::{Form, LargeField, Said, Submission, form_number, is_own, local_page};
 use crate::console::form_entry::FormEntry;
 use crate::console::input::{self, present, put, read, typed};
@@ -20,6 +20,11 @@ use crate::model::json::carried;
 /// What is shown of a thing that an action touches.
 const TOUCHED: &str = "event_type subscription provider kind role state status url address user_agent \
                        created_at last_used_at last_login_at valid_until";
+
+/// Most subscriptions that a form offers.
+const MAX_OFFERED: &str = "100";
+/// States of a delivery that can be sent again.
+const ENDED: [&str; 4] = ["completed", "dead_letter", "skipped", "cancelled"];
 
 /// What a path of the API can name.
 const PLACES: [&str; 3] = ["id", "name", "secret_id"];
@@ -72,7 +77,11 @@ fn begin(
     // The form has taken from the body what it needs.
     let Request { head, body: _ } = request;
     match read {
-        Ok((action, given)) => Ok(Task::new(inner, head, session, action, given)),
+        Ok((action, given)) => {
+            let mut task = Task::new(inner, head, session, action, given);
+            task.offer_receivers(!is_post);
+            Ok(task)
+        }
         Err(error) => Err((Box::new(head), error)),
     }
 }
@@ -161,6 +170,41 @@ impl Task {
             task.fields.retain(|field| was.contains_key(&field.path));
         }
         task
+    }
+
+    /// Names the subscriptions that can get an event again: those whose delivery of it has ended. `is_new`: nobody has
+    /// chosen yet, so those that have not got it are checked. Without a delivery, all that want it get it.
+    fn offer_receivers(&mut self, is_new: bool) {
+        let Some(at) =
+            self.fields.iter().position(|field| matches!(field.kind, FieldKind::SomeOf(_)))
+        else {
+            return;
+        };
+        let view = View::new(&self.inner, &self.head, &self.session, Form::default());
+        let id = self.given.get("id").unwrap_or_default();
+        let found =
+            view.read_or_null("/v1/deliveries", &[("event_id", id), ("limit", MAX_OFFERED)]);
+        let has_ended = |row: &&Value| ENDED.contains(&row.text("state"));
+        let offered = found.items("items").iter().filter(has_ended).map(|row| Offered {
+            name: row.text("subscription").to_owned(),
+            state: row.text("state").to_owned(),
+            is_chosen: row.text("state") != "completed",
+        });
+        let mut offered: Vec<Offered> = offered.collect();
+        if offered.is_empty() {
+            self.fields.remove(at);
+            return;
+        }
+        // There is nothing to choose.
+        if let [only] = offered.as_mut_slice() {
+            only.is_chosen = true;
+        }
+        let Some(field) = self.fields.get_mut(at) else { return };
+        for one in offered.iter().filter(|one| is_new && one.is_chosen) {
+            self.given.add(&field.path, &one.name);
+        }
+        field.is_required = true;
+        field.kind = FieldKind::SomeOf(offered);
     }
 
     fn run(self, reply: Reply) {

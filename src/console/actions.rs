@@ -1,7 +1,9 @@
 //! What a person can do: one entry for each route of the API that a button or a form calls.
 
 use crate::api::about;
-use crate::console::form_entry::{FormEntry, OTHERS, always, field, of_path, required, without};
+use crate::console::form_entry::{
+    FormEntry, OTHERS, always, field, of_path, receivers, required, without,
+};
 use crate::console::texts::Texts;
 use crate::http::message::Method;
 use crate::model::token::Right;
@@ -132,7 +134,7 @@ actions! {
     REPLAY_EVENT = action("replay-event", |t| t.replay)
         .about(|t| t.replay_about)
         .route(Right::Operate, Method::Post, "/v1/events/{id}/replay")
-        .fields(&[field("subscription")])
+        .fields(&[receivers("subscriptions")])
         .asks(Asks::First);
     CANCEL_EVENT = action("cancel-event", |t| t.cancel)
         .route(Right::Operate, Method::Post, "/v1/events/{id}/cancel")
@@ -140,7 +142,7 @@ actions! {
     REPLAY_WEBHOOK = action("replay-webhook", |t| t.replay)
         .about(|t| t.replay_about)
         .route(Right::Operate, Method::Post, "/v1/webhook-events/{id}/replay")
-        .fields(&[field("subscription")])
+        .fields(&[receivers("subscriptions")])
         .asks(Asks::First);
     RETRY_DELIVERY = action("retry-delivery", |t| t.retry)
         .about(|t| t.retry_about)

@@ -41,11 +41,6 @@ pub(super) fn told(text: &str) -> Markup {
     }
 }
 
-/// A time that may be missing.
-pub(super) fn time_or(text: Option<&str>) -> Markup {
-    text.map_or_else(nothing, time)
-}
-
 /// A time of the API in milliseconds; 0 if it is none.
 pub(super) fn millis(text: &str) -> i64 {
     Timestamp::parse(text).map_or(0, Timestamp::ms)
@@ -108,12 +103,12 @@ pub(super) struct Mood {
 
 impl Mood {
     const GOOD: Self = Self { class: "good", shape: "●" };
-    const OPEN: Self = Self { class: "open", shape: "◔" };
+    pub(super) const OPEN: Self = Self { class: "open", shape: "◔" };
     /// It may pass by itself, or a person wanted it so.
     pub(super) const WARN: Self = Self { class: "warn", shape: "◆" };
     /// A person is needed.
     pub(super) const BAD: Self = Self { class: "bad", shape: "▲" };
-    const OFF: Self = Self { class: "off", shape: "■" };
+    pub(super) const OFF: Self = Self { class: "off", shape: "■" };
 
     /// That of a state of the API.
     pub(super) fn of(state: &str) -> Self {

@@ -45,6 +45,8 @@ pub(super) enum FieldKind {
     Choice(Vec<String>),
     /// Some of these words.
     Many(Vec<String>),
+    /// Some of these things, which the page names.
+    SomeOf(Vec<Offered>),
     /// A time in RFC 3339.
     Time,
     /// A list: one entry a line.
@@ -61,6 +63,17 @@ pub(super) enum FieldKind {
     Place,
     /// Always this value; nobody types it.
     Is(Value),
+}
+
+/// A thing that can be chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Offered {
+    /// Its name, which is sent.
+    pub(super) name: String,
+    /// Its state, in a word of the API.
+    pub(super) state: String,
+    /// Whether it is chosen at first.
+    pub(super) is_chosen: bool,
 }
 
 impl Field {
@@ -126,6 +139,11 @@ pub(super) fn of(action: &Action) -> Vec<Field> {
                 fields.push(Field { is_required: true, ..Field::new(name, FieldKind::Place) });
             }
             FormEntry::Without(_) => {}
+            FormEntry::Receivers(path) => {
+                let found = all.iter().filter(|field| field.path == path).cloned();
+                let kind = FieldKind::SomeOf(Vec::new());
+                fields.extend(found.map(|field| Field { kind: kind.clone(), ..field }));
+            }
             FormEntry::Field { path, is_required } => {
                 let found = all.iter().filter(|field| field.is_in(path)).cloned();
                 fields.extend(found.map(|field| Field {

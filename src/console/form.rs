@@ -250,6 +250,11 @@ impl Form {
         }
     }
 
+    /// Adds a value to those that the name has.
+    pub(super) fn add(&mut self, name: &str, value: &str) {
+        self.pairs.push((name.to_owned(), value.to_owned()));
+    }
+
     /// Replaces the first value of a name, if it has one.
     pub(super) fn replace(&mut self, name: &str, value: String) {
         if let Some((_, have)) = self.pairs.iter_mut().find(|(have, _)| have == name) {

@@ -17,6 +17,8 @@ pub(super) enum FormEntry {
         /// The value.
         value: bool,
     },
+    /// The list of subscriptions that get an event again: boxes, of which those without it are checked.
+    Receivers(&'static str),
     /// A part of the request's path.
     OfPath(&'static str),
     /// All fields of the request without an entry of their own.
@@ -43,6 +45,11 @@ pub(super) const fn always(path: &'static str, value: bool) -> FormEntry {
     FormEntry::Always { path, value }
 }
 
+/// The list of subscriptions that get an event again.
+pub(super) const fn receivers(path: &'static str) -> FormEntry {
+    FormEntry::Receivers(path)
+}
+
 /// A part of the request's path.
 pub(super) const fn of_path(name: &'static str) -> FormEntry {
     FormEntry::OfPath(name)
@@ -57,9 +64,10 @@ impl FormEntry {
     /// The field of the request's body that it names.
     pub(super) const fn path(self) -> Option<&'static str> {
         match self {
-            Self::Field { path, .. } | Self::Always { path, .. } | Self::Without(path) => {
-                Some(path)
-            }
+            Self::Field { path, .. }
+            | Self::Always { path, .. }
+            | Self::Receivers(path)
+            | Self::Without(path) => Some(path),
             Self::OfPath(_) | Self::Others => None,
         }
     }

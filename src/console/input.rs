@@ -42,7 +42,7 @@ pub(super) fn read(field: &Field, given: &Form) -> Result<Option<Value>, String>
     Ok(Some(match &field.kind {
         FieldKind::Bytes => BASE64.encode(text.as_bytes()).into(),
         FieldKind::Number => text.parse::<i64>().map_err(|error| error.to_string())?.into(),
-        FieldKind::List | FieldKind::Many(_) => lines().collect(),
+        FieldKind::List | FieldKind::Many(_) | FieldKind::SomeOf(_) => lines().collect(),
         FieldKind::Choice(words) if words.iter().any(|word| word == "true") => {
             (text == "true").into()
         }
@@ -165,6 +165,9 @@ fn one(view: &View<'_>, field: &Field, given: &Form, error: Option<&PageError>) 
             @if let FieldKind::Many(words) = kind {
                 fieldset.plain aria-describedby=[told] { legend { (label(view, field.name())) }
                     @for choice in words { label { input type="checkbox" name=(path) value=(choice) checked[given.all(path).any(|one| one == choice)]; " " (word(choice)) } } }
+            } @else if let FieldKind::SomeOf(offered) = kind {
+                fieldset.plain aria-describedby=[told] { legend { (label(view, field.name())) }
+                    @for one in offered { label { input type="checkbox" name=(path) value=(one.name) checked[given.all(path).any(|name| name == one.name)]; " " (one.name) " " (state(&one.state)) } } }
             } @else {
                 label { span { (label(view, field.name())) @if *kind == FieldKind::Time { ", " (zone()) } @if !required && given.raw("was").is_none() { " " small { (view.t.optional) } } }
                     @match kind {

@@ -26,7 +26,9 @@ mod page;
 mod pages;
 mod prelude;
 mod standing;
+mod story;
 mod texts;
+mod timeline;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -7,7 +7,7 @@ pub(super) use crate::console::actions;
 pub(super) use crate::console::cells::{Cells, Computed, cell};
 pub(super) use crate::console::elements::{
     EmptyNote, beginning, button, code, cut, facts, hidden, json, link, link_of, millis, name_of,
-    nothing, number, span, state, table, text_or, time, time_or, told, word,
+    nothing, number, span, state, table, text_or, time, told, word,
 };
 pub(super) use crate::console::error::PageError;
 pub(super) use crate::console::form::{segment, with_query};

@@ -57,7 +57,11 @@ impl Standing {
         let all = deliveries.iter().map(Self::of_delivery);
         let held = all.filter(|standing| standing.word == HELD);
         let worst = held.max_by_key(|standing| standing.mood == Mood::BAD);
-        worst.unwrap_or_else(|| Self::of(event.text("status")))
+        worst.unwrap_or_else(|| match event.text("status") {
+            // It is tried again by itself.
+            "failed" => Self { mood: Mood::WARN, ..Self::of("retrying") },
+            status => Self::of(status),
+        })
     }
 
     /// Held, for these reasons.
@@ -97,6 +101,16 @@ impl Render for Standing {
 }
 
 impl Standing {
+    /// Its color and shape.
+    pub(super) fn mood(&self) -> Mood {
+        self.mood
+    }
+
+    /// The order of things by how much they need a person; the largest needs one most.
+    pub(super) fn urgency(&self) -> Option<usize> {
+        [Mood::OPEN, Mood::WARN, Mood::BAD].iter().position(|mood| *mood == self.mood)
+    }
+
     /// The badge alone, where the reason stands elsewhere.
     pub(super) fn badge(&self) -> Markup {
         badge(&self.word, self.mood)
@@ -132,6 +146,7 @@ mod tests {
             (Standing::of_delivery(&delivery(Value::Null)), "pending", "open", ""),
             (Standing::of_delivery(&delivery(json!("paused"))), "held", "warn", "paused"),
             (event(&[ended.clone(), delivery(Value::Null)]), "processing", "open", ""),
+            (Standing::of_event(&json!({ "status": "failed" }), &[]), "retrying", "warn", ""),
             (
                 event(&[delivery(json!("breaker")), delivery(json!("auth")), ended]),
                 "held",

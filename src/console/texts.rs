@@ -59,18 +59,18 @@ const fn as_words<const LEN: usize>(name: &[u8]) -> [u8; LEN] {
 
 // First the names that are texts themselves: `due_or_done` is "Due or done".
 texts! {
-    acknowledge acknowledged_by action address after alerts all_sessions all_terms answer at attempts audit
+    acknowledge acknowledged_by action address after alerts all_sessions all_terms answer at attempt attempts audit
     audit_entry back backups before began blocked browser calls_in_doubt cancel change changed changes check checks
     children clear command completed connections copy count credentials databases day dead_letters deliveries delivery detail directory
     disable discard due_or_done earlier enable ended error event event_type event_types events example failed_again
     failing_since failure_rate field file filter first_steps format from go_on goes_to gone hash headers held
-    held_from history id in_doubt job jobs key kind lane lanes last_attempts last_event last_failure last_probe
+    history id in_doubt job jobs key kind lane lanes last_attempts last_event last_failure last_probe
     last_success last_used log_in log_out logs_in_by made made_every manifest meaning method name needs_a_person
     nothing_is_late oldest overview owner parent password password_again payload personal_data pick process product progress
     provider providers reason received release reopen requests resolved restarts restored result resume retrying revoke role rotate schema
     scheme search secret sent sent_to settings show_all signature since size skip source sources state step steps
     subscription subscriptions succeeded tenant tenants test the_others there_is_no this_month title today took
-    unhealthy_since until used_by user_name users valid_until value verify version waited waited_before waiting webhook what
+    unhealthy_since until used_by user_name users valid_until value verify version waiting webhook what
     what_it_means who who_changed_it why withdraw yesterday;
 
     // Frame.
@@ -254,13 +254,31 @@ texts! {
     counted: "counted failures",
     waits_because: "It waits:",
     no_attempts: "It was not tried.",
+    it_came: "It came.",
+    it_waits: "It waits",
+    held_until: "It was held until",
+    answer_small: "answer",
+    took_small: "took",
+    waited_small: "waited",
+    what_happened: "What happened",
+    exchange: "What was sent, and what they said",
+    payload_beside: "(the payload, as it stands here)",
+    said_nothing: "The answer has no text.",
+    story_sent: "Sent to",
+    story_answered: "they answered",
+    story_refused: "refused it",
+    story_given_up: "did not take it, and it was given up",
+    story_not_sent: "Not sent to",
+    story_has_not: "has not got it yet",
+    story_last: "At the last attempt they answered",
+    story_unusable: "It cannot be used:",
+    story_further: "Other deliveries:",
+    story_of_them: "of them",
+    story_are_sent: "are sent.",
     not_counted: "not counted",
     last_error: "Last error:",
-    next_one: "next",
-    timeline_legend: "● succeeded · ◆ failed, is tried again · ▲ refused · thin bar: waits for its time · box: held back",
     wait_lane: "its turn in the lane",
     wait_first: "its time, or a hold",
-    wait_not_before: "not before its time",
     wait_retry: "retry",
     wait_asked: "the target asked to wait",
     wait_auth: "credential refused",
@@ -332,7 +350,6 @@ texts! {
     nothing_known: "Nothing was counted.",
     shaded_unknown: "shaded: the service did not run",
     past_holds: "Holds that have ended",
-    held_to: "to",
     next_probe: "next try",
     target_health: "Target",
     probe_failed: "Why",

@@ -6,7 +6,8 @@ use crate::browser::world::prelude::*;
 /// The largest that all kept pictures may be together.
 const KEPT_BYTES: u64 = 1_000_000;
 
-/// Name, path, and whether the dark picture and the phone's are kept too. `ID` is invoice 4711's.
+/// Name, path, and whether the dark picture and the phone's are kept too. `ID` is an event that one target
+/// took and another refused.
 const PAGES: [(&str, &str, bool); 22] = [
     ("overview", "/console/", true),
     ("search", "/console/search?q=47", false),
@@ -42,9 +43,10 @@ fn each_page_has_its_picture() {
     let keeps = std::env::var_os("ONCEBOX_WRITE_DOCS").is_some();
     let (world, empty, browser) = (World::new(), World::empty(), driver.browser());
     let rig = &world.rig;
+    let returned = world.returned();
     let id_of = |path: &str| rig.id(path);
     let ids = [
-        ("ID", id_of("/v1/events?aggregate_id=4711")),
+        ("ID", returned),
         ("HOOK", id_of("/v1/webhook-events")),
         ("WAITING", id_of("/v1/deliveries?subscription=warehouse")),
         ("LANE", id_of("/v1/lanes?subscription=ledger")),

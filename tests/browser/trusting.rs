@@ -82,7 +82,7 @@ fn an_event_prints_light_on_one_page_with_its_hashes() {
     let Some(driver) = Driver::start() else { return };
     let (world, browser) = (World::new(), driver.browser());
     world.enter(&browser, "anna");
-    let id = world.rig.id("/v1/events?aggregate_id=4711");
+    let id = world.returned();
     browser.open(&world.at(&format!("/console/events/{id}")));
     let newest = world.rig.get("/v1/audit-events?limit=1")["items"][0].clone();
     let hash = newest["hash"].as_str().unwrap();

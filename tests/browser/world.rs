@@ -105,6 +105,24 @@ impl World {
         }))
     }
 
+    /// Returned goods, of which the warehouse's system knows and the tax office's does not want to hear. Its id.
+    pub(crate) fn returned(&self) -> String {
+        let rig = &self.rig;
+        self.bad.always(Reply::Answer(
+            422,
+            Vec::new(),
+            b"{\"message\":\"unknown article A-99\"}".to_vec(),
+        ));
+        for (name, to) in [("stock", &self.well), ("tax-office", &self.bad)] {
+            rig.subscribe_with(name, to, &json!({ "event_types": ["return.*"] }));
+        }
+        let lines = json!([{ "article": "A-99", "count": 2 }, { "article": "A-17", "count": 1 }]);
+        let payload = json!({ "return": "R 2026/17", "customer": "C-7", "lines": lines });
+        let event = self.of("return.booked", "Return", "R 2026/17", &payload);
+        rig.settle();
+        event["id"].as_str().unwrap().to_owned()
+    }
+
     pub(crate) fn stripe(&self, body: &str) -> Answer {
         let at = self.rig.now().secs();
         let key = hmac::Key::new(hmac::HMAC_SHA256, STRIPE.as_bytes());

@@ -245,6 +245,30 @@ fn a_lease_of_the_run_before_does_not_end_a_replayed_delivery() {
 }
 
 #[test]
+fn an_event_goes_again_to_all_that_are_named_or_to_none() {
+    let (rig, receiver) = (Rig::new(), Receiver::new());
+    for name in ["a", "b", "c"] {
+        rig.subscribe(name, &receiver);
+    }
+    let event = rig.publish(&json!({ "event_type": "x", "payload": 1 }));
+    until("all have it", || rig.items("/v1/deliveries?state=completed").len() == 3);
+    let path = format!("/v1/events/{}/replay", event["id"].as_str().unwrap());
+    let runs = || rig.items("/v1/deliveries").iter().filter(|row| row["run_no"] == 2).count();
+    for (body, status) in [
+        (json!({ "subscriptions": ["a", "nobody"] }), 422),
+        (json!({ "subscriptions": [] }), 422),
+        (json!({ "subscriptions": ["a"], "subscription": "b" }), 422),
+        (json!({ "subscriptions": ["a"], "as_new": true }), 422),
+    ] {
+        rig.post(&path, &body).is(status);
+        assert_eq!(runs(), 0, "{body}");
+    }
+    rig.post(&path, &json!({ "subscriptions": ["a", "b", "a"] })).is(200);
+    assert_eq!(runs(), 2);
+    until("two have it again", || receiver.count() == 5);
+}
+
+#[test]
 fn every_filter_finds_what_it_says() {
     let (rig, receiver) = (Rig::new(), Receiver::new());
     let other = Receiver::new();

@@ -397,3 +397,39 @@ fn long_pages_are_compressed_for_who_asks() {
         assert!(plain.text().ends_with("</html>"));
     }
 }
+
+#[test]
+fn send_again_offers_who_has_not_got_it() {
+    let rig = Rig::new();
+    rig.user("anna", "operate");
+    let browser = Browser::enter(&rig, "anna");
+    let (well, bad, away) = (Receiver::new(), Receiver::new(), Receiver::new());
+    bad.always(Reply::status(422));
+    away.always(Reply::status(503));
+    for (name, to) in [("well", &well), ("bad", &bad), ("worse", &bad), ("away", &away)] {
+        rig.subscribe(name, to);
+    }
+    let event = rig.publish(&json!({ "event_type": "a", "payload": 1 }));
+    let page = format!("/console/events/{}", event["id"].as_str().unwrap());
+    rig.becomes("SELECT count(*) FROM deliveries WHERE state = 'dead_letter'", "2");
+    rig.settle();
+    let html = browser.get(&page);
+    let link = links(&html).into_iter().find(|link| link.starts_with("/console/act/replay-event"));
+    let asked = browser.get(&link.unwrap());
+    // The open delivery is tried anyway, so it is not offered.
+    assert!(asked.contains("value=\"well\"") && !asked.contains("value=\"away\""), "{asked}");
+    let form = form(&asked, "/console/act/replay-event").unwrap();
+    let checked = |body: &str| body.matches("subscriptions=").count();
+    assert_eq!(checked(&form.body(&[])), 2, "{form:?}");
+    // Without a choice nothing is sent, and the boxes stay.
+    let before = bad.count();
+    let mut none = form.clone();
+    none.fields.retain(|(name, _)| name != "subscriptions");
+    let refused = browser.submit(&none, &[]).is(422).text();
+    assert!(refused.contains("this field is required") && refused.contains("value=\"bad\""));
+    assert_eq!(bad.count(), before);
+    browser.submit(&form, &[]).is(303);
+    rig.becomes("SELECT count(*) FROM deliveries WHERE run_no = 2", "2");
+    until("both are tried again", || bad.count() == before + 2);
+    assert_eq!(well.count(), 1);
+}

@@ -1,22 +1,22 @@
-//! One event, webhook event or delivery: did it go out, when, what did they answer, why does it wait?
+//! One event or webhook event: did it go out, when, what did they answer, why does it wait?
 
-use crate::console::charts::{Wait, timeline};
+use std::cmp::Reverse;
+
 use crate::console::elements::link_to_event;
 use crate::console::json::{readable, shown};
+use crate::console::pages::delivery;
+use crate::console::pages::events::badge_of_event;
 use crate::console::prelude::*;
+use crate::console::story;
+use crate::console::timeline::Timeline;
 use crate::http::message::Response;
 
 /// Deliveries whose attempts are shown; the others are linked.
 const MAX_DELIVERIES: usize = 3;
-/// How much is shown of a payload: bytes of the page, as in all of these.
-const MAX_PAYLOAD_BYTES: usize = 20_000;
-/// How much is shown of a request, and of a payload that is edited in the page.
-const MAX_BODY_BYTES: usize = 12_000;
-/// Attempts that are shown at once of one delivery, and of each delivery of an event: the newest, and a link to the others.
-const MAX_ATTEMPTS: i64 = 30;
+/// How much is shown of a payload: bytes of the page.
+const MAX_PAYLOAD_BYTES: usize = 16_000;
+/// Attempts that are shown at once of each delivery: the newest, and a link to the others.
 const MAX_ATTEMPTS_OF_EACH: i64 = 10;
-/// How much is shown of an answer in the table of attempts.
-const MAX_ANSWER_BYTES: usize = 400;
 
 pub(super) fn event(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
@@ -50,11 +50,12 @@ pub(super) fn event(view: &View<'_>) -> Result<Content, PageError> {
         ],
     );
     let child = Cells(
-        &[cell("name"), cell("event_type"), cell("state").state("status")],
-        &[("name", &link_to_event)],
+        &[cell("name"), cell("event_type"), cell("state")],
+        &[("name", &link_to_event), ("state", &badge_of_event)],
     );
-    let sent = deliveries_of(view, event.text("id"));
+    let sent = DeliveriesOfEvent::read(view, event.text("id"));
     let body = html! {
+        (story::of_event(t, &event, &sent.told, &sent.further))
         div.actions {
             @if event.text("status") != "quarantined" && event.maybe("expunged_at").is_none() {
                 (button(view, &actions::REPLAY_EVENT, &[("id", id)]))
@@ -65,18 +66,17 @@ pub(super) fn event(view: &View<'_>) -> Result<Content, PageError> {
             @if is_open { (button(view, &actions::CANCEL_EVENT, &[("id", id)])) }
             a.button href={ "/console/events/" (segment(id)) "/support" } { (t.support_text) }
         }
-        @if let Some(error) = event.maybe("last_error") { p.error { strong { (t.last_error) } " " (error) } }
         (known.facts(view, &event))
-        (deliveries(view, &sent))
+        (sent.show(view))
         @if !children.items("items").is_empty() {
             h2 { (t.children) }
             (child.table(view, t.children, children.items("items"), EmptyNote::default()))
         }
-        (content(view, &event, payload))
+        (exchange(view, &event, payload, &sent))
         (proof(view))
     };
     let title = format!("{}: {}", t.event, name_of(&event));
-    Ok(Content::new(title, body).badge(html! { (Standing::of_event(&event, &sent)) }))
+    Ok(Content::new(title, body).badge(html! { (Standing::of_event(&event, &sent.standing())) }))
 }
 
 /// The payload as a file.
@@ -162,285 +162,26 @@ pub(super) fn webhook(view: &View<'_>) -> Result<Content, PageError> {
             }),
         ],
     );
-    let sent = deliveries_of(view, event.text("id"));
+    let sent = DeliveriesOfEvent::read(view, event.text("id"));
     let body = html! {
+        (story::of_event(t, &event, &sent.told, &sent.further))
         div.actions {
             @if event.maybe("expunged_at").is_none() {
                 (button(view, &actions::REPLAY_WEBHOOK, &[("id", id)]))
             }
         }
-        @if let Some(error) = event.maybe("error_message") { p.error { (error) } }
         (known.facts(view, &event))
-        (deliveries(view, &sent))
-        (content(view, &event, payload))
+        (sent.show(view))
+        (exchange(view, &event, payload, &sent))
     };
     let title = format!("{}: {}", t.webhook, event.text("provider_event_id"));
-    Ok(Content::new(title, body).badge(html! { (Standing::of_event(&event, &sent)) }))
-}
-
-pub(super) fn delivery(view: &View<'_>) -> Result<Content, PageError> {
-    let t = view.t;
-    let found = view.one("/v1/deliveries")?;
-    let known = Cells(
-        &[
-            cell("event"),
-            cell("event_type"),
-            cell("lane"),
-            cell("runs").of("run_no"),
-            cell("attempts"),
-        ],
-        &[
-            ("event", &link_of),
-            ("lane", &|of| of.maybe("lane").map_or_else(nothing, |lane| link("lanes", lane))),
-            (
-                "attempts",
-                &|of| html! { (of.int("attempt_count")) " (" (of.int("counted_failures")) " " (t.counted) ")" },
-            ),
-        ],
-    );
-    let title = format!("{} {}: {}", t.delivery, found.text("id"), name_of(&found));
-    let body = html! {
-        (one(view, &found, 2))
-        (known.facts(view, &found))
-        (request(view, &found))
-        (edit(view, &found))
-    };
-    Ok(Content::new(title, body))
-}
-
-/// The request as an attempt sends it, and as a curl command.
-fn request(view: &View<'_>, of: &Value) -> Markup {
-    let t = view.t;
-    let path = format!("/v1/deliveries/{}/request", segment(of.text("id")));
-    let found = match view.read(&path, &[]) {
-        Ok(found) => found,
-        Err(error) => return html! { h2 { (t.request_as_sent) } p.small { (error.detail) } },
-    };
-    let method = found.text("method");
-    let url = found.text("url");
-    let mut raw = format!("{method} {url}\n");
-    for field in found.items("headers") {
-        for part in [field.text("name"), ": ", field.text("value"), "\n"] {
-            raw.push_str(part);
-        }
-    }
-    let text = found.maybe("body").or_else(|| found.maybe("body_base64")).unwrap_or_default();
-    let (shown, is_all) = beginning(text, MAX_BODY_BYTES);
-    raw.push('\n');
-    raw.push_str(shown);
-    let about = match (found.get("attempt").is_none_or(Value::is_null), found.is("erased")) {
-        (true, _) => t.request_about,
-        (false, false) => t.request_sent_about,
-        (false, true) => t.request_erased_about,
-    };
-    html! {
-        h2 { (t.request_as_sent) }
-        p.small { (about) }
-        (code(view, &raw))
-        @if !is_all { p.small { (t.payload_cut) } }
-        @if !found.text("curl").is_empty() {
-            details { summary { (t.as_curl) } (code(view, found.text("curl"))) }
-        }
-    }
-}
-
-/// The button to send another payload.
-fn edit(view: &View<'_>, of: &Value) -> Markup {
-    let is_open = matches!(of.text("state"), "pending" | "parked" | "dead_letter");
-    let is_idle = of.maybe("in_flight_since").is_none();
-    if !is_open || !is_idle || of.text("of") != "event" {
-        return html! {};
-    }
-    html! { div.actions { (button(view, &actions::EDIT_AND_RESEND, &[("id", of.text("id"))])) } }
+    Ok(Content::new(title, body).badge(html! { (Standing::of_event(&event, &sent.standing())) }))
 }
 
 /// A payload as people read it.
 fn payload_text(event: &Value, payload: Option<String>) -> String {
     let text = event.maybe("payload_text").or_else(|| event.maybe("payload_base64"));
     payload.unwrap_or_else(|| text.unwrap_or_default().to_owned())
-}
-
-/// The deliveries of an event: the first ones as their own pages read them, the others as a list has them.
-fn deliveries_of(view: &View<'_>, event: &str) -> Vec<Value> {
-    let found = view.read_or_null("/v1/deliveries", &[("event_id", event), ("limit", "50")]);
-    let mut all = found.items("items").to_vec();
-    for row in all.iter_mut().take(MAX_DELIVERIES) {
-        let path = format!("/v1/deliveries/{}", segment(row.text("id")));
-        let detail = view.read_or_null(&path, &[]);
-        if !detail.is_null() {
-            *row = detail;
-        }
-    }
-    all
-}
-
-/// The deliveries of an event, each with its attempts.
-fn deliveries(view: &View<'_>, all: &[Value]) -> Markup {
-    let t = view.t;
-    html! {
-        h2 { (t.deliveries) }
-        @if all.is_empty() { (EmptyNote { text: t.nobody_wants_it, hint: t.nobody_wants_it_help }) }
-        @for row in all.iter().take(MAX_DELIVERIES) { (one(view, row, 3)) }
-        @if all.len() > MAX_DELIVERIES {
-            ul { @for row in all.iter().skip(MAX_DELIVERIES) {
-                li { (link("deliveries", row.text("id"))) " " (row.text("subscription")) " " (state(row.text("state"))) }
-            } }
-        }
-    }
-}
-
-/// A delivery: its state, why it waits, and its attempts. `level` is that of its heading.
-fn one(view: &View<'_>, delivery: &Value, level: u8) -> Markup {
-    let t = view.t;
-    let id = delivery.text("id");
-    let given = [("id", id)];
-    let state_of = delivery.text("state");
-    // What the API would not refuse in this state.
-    let is = |states: &[&str]| states.contains(&state_of);
-    let waiting = delivery.field("waiting");
-    let heading = html! {
-        (link("subscriptions", delivery.text("subscription"))) " " (Standing::of_delivery(delivery))
-    };
-    html! {
-        section.card {
-            @if level == 2 { h2 { (heading) } } @else { h3 { (heading) } }
-            @if let Some(why) = waiting.maybe("detail") {
-                p { strong { (t.waits_because) } " " (told(why)) }
-            }
-            @if let Some(reason) = delivery.maybe("reason") { p { (told(reason)) } }
-            @for hold in delivery.items("past_holds") {
-                p { (t.held_from) " " (time(hold.text("since"))) " " (t.held_to) " " (time(hold.text("ended_at"))) ": "
-                    (word(hold.text("reason"))) ". " (told(hold.text("detail"))) }
-            }
-            (attempts(view, delivery, if level == 2 { MAX_ATTEMPTS } else { MAX_ATTEMPTS_OF_EACH }))
-            div.actions {
-                @if is(&["pending", "leased", "dead_letter", "skipped", "cancelled"]) { (button(view, &actions::RETRY_DELIVERY, &given)) }
-                @if is(&["pending"]) && delivery.maybe("lane").is_some() { (button(view, &actions::PARK, &given)) }
-                @if is(&["parked", "in_doubt"]) { (button(view, &actions::RELEASE, &given)) }
-                @if is(&["pending", "dead_letter", "parked", "in_doubt"]) { (button(view, &actions::SKIP, &given)) }
-                @if is(&["pending", "leased", "waiting", "dead_letter", "parked", "in_doubt"]) { (button(view, &actions::CANCEL_DELIVERY, &given)) }
-            }
-        }
-    }
-}
-
-/// At most so many attempts of a delivery: those that the URL of its page asks for, or the newest.
-fn attempts(view: &View<'_>, delivery: &Value, most: i64) -> Markup {
-    let t = view.t;
-    let id = segment(delivery.text("id"));
-    let count = delivery.int("attempt_count");
-    let newest = (count - most).max(0);
-    let asked = view.query.get("after").and_then(|after| after.parse().ok());
-    let after: i64 = asked.unwrap_or(newest).clamp(0, newest);
-    // The attempt before the first that is shown tells why that one waited.
-    let hidden = after.min(1);
-    let found = view.read_or_null(
-        &format!("/v1/deliveries/{id}/attempts"),
-        &[("after", &(after - hidden).to_string()), ("limit", &(most + hidden).to_string())],
-    );
-    let waiting = if after < newest { &Value::Null } else { delivery.field("waiting") };
-    let waits = waits(view, delivery, found.items("items"), waiting);
-    let hidden = usize::from(hidden > 0);
-    let shown = found.items("items").get(hidden..).unwrap_or_default();
-    let waits = waits.get(hidden..).unwrap_or_default();
-    html! {
-        (timeline(view, shown, waits))
-        (attempt_table(view, shown, waits, waiting))
-        @if newest > 0 {
-            nav.pager aria-label=(t.attempts) {
-                span { (after + 1) "–" (count.min(after + most)) " / " (count) }
-                @if after > 0 { a href={ "/console/deliveries/" (id) "?after=" ((after - most).max(0)) } { (t.earlier) } }
-                @if after < newest { a href=(view.head.path) { (t.newest_one) } }
-            }
-        }
-    }
-}
-
-/// The wait before each attempt, and the one that is not over. What ended a wait is not stored, so the attempt before it
-/// tells why it began.
-fn waits(view: &View<'_>, delivery: &Value, attempts: &[Value], waiting: &Value) -> Vec<Wait> {
-    let t = view.t;
-    let in_lane = delivery.maybe("lane").is_some();
-    let mut since = millis(delivery.text("created_at"));
-    let mut before: Option<&Value> = None;
-    let mut all = Vec::new();
-    for attempt in attempts {
-        let counted = before.is_some_and(|before| before.is("counted"));
-        let (why, is_held) = match before.map(|before| before.text("class")) {
-            None if in_lane => (t.wait_lane, true),
-            None => (t.wait_first, false),
-            Some("transient") if counted => (t.wait_retry, false),
-            Some("rate_limited") => (t.wait_asked, true),
-            Some("auth") => (t.wait_auth, true),
-            Some("transient") => (t.wait_away, true),
-            Some(_) => (t.wait_person, true),
-        };
-        let ms = millis(attempt.text("started_at")).saturating_sub(since).max(0);
-        all.push(Wait { ms, why: why.to_owned(), is_held });
-        since = millis(attempt.text("finished_at"));
-        before = Some(attempt);
-    }
-    let why = match waiting.first_of(&["hold", "reason"]) {
-        "" => return all,
-        "auth" => t.wait_auth.to_owned(),
-        "rate_limit" => t.wait_asked.to_owned(),
-        "breaker" | "offline" => t.wait_away.to_owned(),
-        "earlier" => t.wait_lane.to_owned(),
-        "time" if before.is_some() => t.wait_retry.to_owned(),
-        "time" => t.wait_not_before.to_owned(),
-        "person" => word(delivery.text("state")),
-        other => word(other),
-    };
-    let ms = view.inner().api.env.clock.wall().ms().saturating_sub(since);
-    let is_held = !matches!(waiting.text("reason"), "time" | "turn" | "attempt");
-    all.push(Wait { ms, why, is_held });
-    all
-}
-
-fn attempt_table(view: &View<'_>, attempts: &[Value], waits: &[Wait], waiting: &Value) -> Markup {
-    let t = view.t;
-    if waits.is_empty() {
-        return html! { p.small { (t.no_attempts) } };
-    }
-    // Why it waits now stands above already.
-    let waited = |n: usize| {
-        let wait = waits.get(n).filter(|wait| wait.ms >= 1000);
-        html! { @match wait { Some(wait) => { (span(wait.ms)) @if n < attempts.len() { " · " (wait.why) } }, None => (nothing()) } }
-    };
-    let last_url = attempts.last().and_then(|last| last.maybe("url"));
-    let mut rows: Vec<_> = attempts
-        .iter()
-        .enumerate()
-        .map(|(n, row)| {
-            let status = row.field("http_status");
-            vec![
-                html! { (row.int("n")) },
-                waited(n),
-                time(row.text("started_at")),
-                html! { (state(row.text("class"))) @if !row.is("counted") && row.text("class") != "success" { " " small { (t.not_counted) } } },
-                html! { @if status.is_null() { (nothing()) } @else { (status) } },
-                html! { (number(row.int("latency_ms"))) " ms" },
-                html! {
-                    (beginning(row.first_of(&["excerpt", "failed_reason"]), MAX_ANSWER_BYTES).0)
-                    // The address below the table is that of the last attempt.
-                    @if Some(row.text("url")) != last_url { p.small { (t.sent_to) " " code { (row.text("url")) } } }
-                },
-            ]
-        })
-        .collect();
-    if waits.len() > attempts.len() {
-        let mut now =
-            vec![html! { (t.next_one) }, waited(attempts.len()), time_or(waiting.maybe("until"))];
-        now.extend([state("waiting"), nothing(), nothing(), nothing()]);
-        rows.push(now);
-    }
-    html! {
-        (table(t.attempts, &["#", t.waited_before, t.at, t.result, t.answer, t.took, t.they_said], &rows))
-        @if let Some(url) = last_url {
-            p.small { (t.sent_to) " " code { (url) }
-                @if let Some(hash) = attempts.last().and_then(|last| last.maybe("body_sha256")) { " · SHA-256 " code { (hash) } } }
-        }
-    }
 }
 
 /// How often it was sent to us again, if it was.
@@ -468,26 +209,86 @@ fn proof(view: &View<'_>) -> Markup {
     }
 }
 
-/// Headers and payload. Sealed fields stay closed: the API answers them so.
+/// The deliveries of an event, what needs a person first.
+struct DeliveriesOfEvent {
+    /// Those that are told with their attempts.
+    told: Vec<Timeline>,
+    /// The others, as a list has them.
+    further: Vec<Value>,
+}
+
+impl DeliveriesOfEvent {
+    fn read(view: &View<'_>, event: &str) -> Self {
+        let found = view.read_or_null("/v1/deliveries", &[("event_id", event), ("limit", "50")]);
+        let mut all = found.items("items").to_vec();
+        all.sort_by_key(|delivery| Reverse(Standing::of_delivery(delivery).urgency()));
+        let further = all.split_off(all.len().min(MAX_DELIVERIES));
+        let told = all
+            .iter()
+            .filter_map(|row| Timeline::read(view, row.text("id"), MAX_ATTEMPTS_OF_EACH, None));
+        Self { told: told.collect(), further }
+    }
+
+    /// All deliveries, for the badge of their event.
+    fn standing(&self) -> Vec<Value> {
+        let told = self.told.iter().map(|timeline| timeline.delivery.clone());
+        told.chain(self.further.iter().cloned()).collect()
+    }
+
+    fn show(&self, view: &View<'_>) -> Markup {
+        let t = view.t;
+        html! {
+            h2 { (t.what_happened) }
+            @if self.told.is_empty() { (EmptyNote { text: t.nobody_wants_it, hint: t.nobody_wants_it_help }) }
+            @for timeline in &self.told { (delivery::card(view, timeline, MAX_ATTEMPTS_OF_EACH)) }
+            @if !self.further.is_empty() {
+                ul { @for row in &self.further {
+                    li { (link("deliveries", row.text("id"))) " " (row.text("subscription")) " " (state(row.text("state"))) }
+                } }
+            }
+        }
+    }
+}
+
+/// Payload, request and answer, side by side: those of the delivery that needs a person most.
+fn exchange(
+    view: &View<'_>,
+    event: &Value,
+    payload: Option<String>,
+    sent: &DeliveriesOfEvent,
+) -> Markup {
+    let t = view.t;
+    let first = sent.told.first();
+    html! {
+        h2 { (t.exchange) @if let Some(first) = first { ": " (first.delivery.text("subscription")) } }
+        div.sides {
+            (delivery::panel(t.payload, content(view, event, payload)))
+            @if let Some(first) = first {
+                (delivery::request(view, first, event.maybe("payload_sha256")))
+                (delivery::answer(view, first))
+            }
+        }
+    }
+}
+
+/// Payload and header fields. Sealed fields stay closed: the API answers them so.
 fn content(view: &View<'_>, event: &Value, payload: Option<String>) -> Markup {
     let t = view.t;
     let text = shown(&payload_text(event, payload));
     let (shown, is_all) = beginning(&text, MAX_PAYLOAD_BYTES);
     html! {
-        h2 { (t.payload) }
         @if event.int("sealed_fields") > 0 { p.small { (t.sealed_fields) } }
         @match readable(shown) {
-            Some(text) => { (code(view, &text)) details { summary { (t.as_written) } (code(view, shown)) } }
+            Some(text) => { (code(view, &text)) details #as-written { summary { (t.as_written) } (code(view, shown)) } }
             None => (code(view, shown)),
         }
         @if !is_all { p.small { (t.payload_cut) } }
+        p.small { (event.text("content_type")) " · SHA-256 " code { (event.text("payload_sha256")) } }
         @if event.maybe("idempotency_key").is_some() && event.maybe("expunged_at").is_none() {
             p { a href={ "/console/events/" (segment(event.text("id"))) "/payload" } download { (t.download) } }
         }
-        p.small { (event.text("content_type")) " · SHA-256 " code { (event.text("payload_sha256")) } }
         @if !matches!(event.field("headers").to_string().as_str(), "null" | "{}" | "[]") {
-            h2 { (t.headers) }
-            (json(view, event.field("headers")))
+            details #headers open { summary { (t.headers) } (json(view, event.field("headers"))) }
         }
     }
 }

@@ -24,7 +24,7 @@ pub(super) fn events(view: &View<'_>) -> Result<Content, PageError> {
         &[
             cell("name"),
             cell("event_type"),
-            cell("state").state("status"),
+            cell("state"),
             cell("at").time("received_at"),
             cell("source").of("source_system"),
             cell("error").filled("last_error"),
@@ -33,7 +33,7 @@ pub(super) fn events(view: &View<'_>) -> Result<Content, PageError> {
             cell("occurred").time("occurred_at").further(),
             cell("id").id("id").further(),
         ],
-        &[("name", &link_to_event)],
+        &[("name", &link_to_event), ("state", &badge_of_event)],
     );
     let empty = EmptyNote { text: t.no_events, hint: t.no_events_help };
     let always = own.as_slice();
@@ -41,6 +41,11 @@ pub(super) fn events(view: &View<'_>) -> Result<Content, PageError> {
     let listed = list.read(view)?;
     let body = html! { (listed) (with_own(view, &fields.map(|(name, ..)| name))) };
     Ok(listed.page(t.events, body))
+}
+
+/// How an event of a list stands.
+pub(super) fn badge_of_event(event: &Value) -> Markup {
+    Standing::of_event(event, &[]).badge()
 }
 
 /// A link to the same page with operational events. It keeps these parameters of the query.
@@ -69,15 +74,18 @@ pub(super) fn received(view: &View<'_>) -> Result<Content, PageError> {
             cell("provider_id"),
             cell("provider"),
             cell("event_type"),
-            cell("state").state("status"),
+            cell("state"),
             cell("at").time("received_at"),
             cell("repeated").of("duplicate_count"),
             cell("completed").time("completed_at").further(),
             cell("id").id("id").further(),
         ],
-        &[("provider_id", &|row| {
-            html! { a href={ "/console/webhooks/" (segment(row.text("id"))) } { (row.text("provider_event_id")) } }
-        })],
+        &[
+            ("provider_id", &|row| {
+                html! { a href={ "/console/webhooks/" (segment(row.text("id"))) } { (row.text("provider_event_id")) } }
+            }),
+            ("state", &badge_of_event),
+        ],
     );
     let empty = EmptyNote { text: t.no_webhooks, hint: t.no_webhooks_help };
     let list =
@@ -214,6 +222,7 @@ fn standing_of(view: &View<'_>, found: &Value) -> Markup {
     match found.text("kind") {
         "subscription" => html! { (Standing::of_subscription(&whole("subscriptions"))) },
         "source" => Standing::of_source(&whole("sources")).badge(),
+        "event" | "webhook_event" => badge_of_event(found),
         _ => found.maybe("status").map_or_else(Markup::default, state),
     }
 }

@@ -5,6 +5,7 @@ mod alerts;
 mod audit;
 mod databases;
 mod dead_letters;
+mod delivery;
 mod event;
 mod events;
 mod lanes;
@@ -46,7 +47,7 @@ pub(super) static PAGES: &[Page] = &[
     Page::new("/console/webhooks", Read, events::received).menu(|t| t.received),
     Page::new("/console/webhooks/{id}", Read, event::webhook),
     Page::new("/console/deliveries", Read, events::deliveries).menu(|t| t.deliveries),
-    Page::new("/console/deliveries/{id}", Read, event::delivery),
+    Page::new("/console/deliveries/{id}", Read, delivery::show),
     // A list with boxes is not replaced under the hands.
     Page::new("/console/dead-letters", Read, dead_letters::list).menu(|t| t.dead_letters).still(),
     Page::new("/console/jobs", Read, dead_letters::jobs),
