@@ -32,6 +32,38 @@ pub(super) fn strip(view: &View<'_>, attempts: &[Value]) -> Markup {
     }
 }
 
+/// The values of a picture, one for each time: the script shows the one below the picture that the pointer or the arrow keys
+/// reach. The n-th begins `left + n * step` from the left.
+struct Readings {
+    left: i64,
+    step: i64,
+    all: Vec<Reading>,
+}
+
+/// The values of one time, in words.
+struct Reading {
+    at: String,
+    text: String,
+}
+
+impl Readings {
+    fn of(left: i64, step: i64, rows: &[Value], text: impl Fn(&Value) -> String) -> Self {
+        let reading = |row: &Value| Reading { at: row.text("at").to_owned(), text: text(row) };
+        Self { left, step, all: rows.iter().map(reading).collect() }
+    }
+
+    /// The picture with its readings.
+    fn beside(&self, picture: &Markup) -> Markup {
+        let all: Vec<[&str; 2]> =
+            self.all.iter().map(|reading| [reading.at.as_str(), reading.text.as_str()]).collect();
+        let all = serde_json::to_string(&all).unwrap_or_default();
+        html! {
+            div.readings data-left=(self.left) data-step=(self.step) data-readings=(all) { (picture) }
+            p.reading.small aria-live="polite" {}
+        }
+    }
+}
+
 /// Two lines over the minutes of an hour.
 pub(super) fn lines(view: &View<'_>, minutes: &[Value]) -> Markup {
     let t = view.t;
@@ -49,8 +81,23 @@ pub(super) fn lines(view: &View<'_>, minutes: &[Value]) -> Markup {
         gaps(minutes, is_whole, |n| (60 + n * 11, 11), 10, 100),
         path(&accepted, "plot-a"),
         path(&delivered, "plot-b"),
-        hour(view, 126)
+        hour(minutes, 126)
     );
+    let text = |row: &Value| {
+        if !is_whole(row) {
+            return t.not_counted_then.to_owned();
+        }
+        let failed = row.int("failed");
+        format!(
+            "{} {}, {} {}, {failed} {}",
+            accepted(row),
+            t.accepted_small,
+            delivered(row),
+            t.delivered_small,
+            t.failed_attempts
+        )
+    };
+    let readings = Readings::of(60, 11, minutes, text);
     let sum = |value: &dyn Fn(&Value) -> i64| minutes.iter().map(value).sum::<i64>();
     let first = sum(&accepted);
     let second = sum(&delivered);
@@ -65,7 +112,7 @@ pub(super) fn lines(view: &View<'_>, minutes: &[Value]) -> Markup {
                 span { span.key-a aria-hidden="true" { "━━" } " " (t.accepted_hour) }
                 span { span.key-b aria-hidden="true" { "╍╍" } " " (t.delivered_hour) }
             }
-            (svg(&label, WIDTH, 132, &drawn))
+            (readings.beside(&svg(&label, WIDTH, 132, &drawn)))
         }
     }
 }
@@ -108,6 +155,21 @@ pub(super) fn history(view: &View<'_>, name: &str, what: &str, rows: &[Value]) -
         drawn = drawn + &line("p50_ms", "plot-a") + &line("p95_ms", "plot-b");
         drawn += &axis(130, 200, &span(slowest));
     }
+    drawn += &ends(rows, width, low + 16);
+    let text = |row: &Value| {
+        if !is_known(row) {
+            return t.not_counted_then.to_owned();
+        }
+        let took = row.field("p95_ms").as_i64().map(|ms| format!(", {} {}", t.most_took, span(ms)));
+        format!(
+            "{}, {} {}{}",
+            row.int("total"),
+            row.int("failed"),
+            t.failed,
+            took.unwrap_or_default()
+        )
+    };
+    let readings = Readings::of(60, width, rows, text);
     let sum = |field: &str| rows.iter().map(|row| row.int(field)).sum::<i64>();
     let total = sum("total");
     let failed = sum("failed");
@@ -121,10 +183,25 @@ pub(super) fn history(view: &View<'_>, name: &str, what: &str, rows: &[Value]) -
                 span { span.key-a aria-hidden="true" { "━━" } " " (t.half_took) }
                 span { span.key-b aria-hidden="true" { "╍╍" } " " (t.most_took) }
             }
-            @if !rows.iter().all(is_known) { span { (t.shaded_unknown) } }
+            @if unknown(rows, is_known) > 0 { span { (t.shaded_unknown) } }
         }
-        (svg(&label, WIDTH, low + 6, &drawn))
+        (readings.beside(&svg(&label, WIDTH, low + 20, &drawn)))
     }
+}
+
+/// The first and the last time below a picture: a day, or the hour of a day.
+fn ends(rows: &[Value], width: i64, y: i64) -> String {
+    let shown = |row: &Value| {
+        let at = row.text("at");
+        let is_day = at.get(11..16).is_none_or(|clock| clock == "00:00") && rows.len() > 24;
+        at.get(if is_day { 0..10 } else { 11..16 }).unwrap_or(at).to_owned()
+    };
+    let right = 60 + i64::try_from(rows.len()).unwrap_or(0) * width;
+    let ends = html! {
+        @if let Some(first) = rows.first() { text x="60" y=(y) { (shown(first)) } }
+        @if let Some(last) = rows.last() { text x=(right) y=(y) text-anchor="end" { (shown(last)) } }
+    };
+    ends.into_string()
 }
 
 /// How much of it failed.
@@ -157,7 +234,8 @@ pub(super) fn heat(view: &View<'_>, minutes: &[Value], bounds: &[Value]) -> Mark
     let most = minutes.iter().flat_map(latencies).max().unwrap_or(0).max(1);
     let rows = i64::try_from(bounds.len()).unwrap_or(0) + 1;
     let mut shades: BTreeMap<String, String> = BTreeMap::new();
-    for (n, row) in (0_i64..).zip(minutes) {
+    let begun = begun(minutes, is_whole);
+    for (n, row) in (0_i64..).zip(minutes).skip(begun) {
         for (bucket, count) in (1_i64..).zip(latencies(row)) {
             let shade = if count == 0 { 0 } else { 1 + count.saturating_mul(3) / most };
             let x = 60 + n * 11;
@@ -174,7 +252,7 @@ pub(super) fn heat(view: &View<'_>, minutes: &[Value], bounds: &[Value]) -> Mark
         + &names.collect::<String>()
         + &gaps(minutes, is_whole, |n| (60 + n * 11, 11), 0, rows * 13)
         + &name(rows, t.longer)
-        + &hour(view, rows * 13 + 14);
+        + &hour(minutes, rows * 13 + 14);
     let label = format!("{}: {all}", t.latency_hour);
     html! {
         figure {
@@ -218,7 +296,8 @@ fn plot(points: impl Iterator<Item = Option<(i64, i64)>>, class: &str) -> String
     if is_open { drawn + "\"/>" } else { drawn }
 }
 
-/// The times of which nothing is known, as bands of this height; `place` has left side and width of the n-th.
+/// The times of which nothing is known, as bands of this height; `place` has left side and width of the n-th. What was before the
+/// first that is known is left empty: nothing was there to count.
 fn gaps(
     rows: &[Value],
     is_known: fn(&Value) -> bool,
@@ -226,7 +305,8 @@ fn gaps(
     y: i64,
     height: i64,
 ) -> String {
-    let unknown = (0_i64..).zip(rows).filter(|(_, row)| !is_known(row));
+    let begun = begun(rows, is_known);
+    let unknown = (0_i64..).zip(rows).skip(begun).filter(|(_, row)| !is_known(row));
     let band = |(n, _): (i64, &Value)| {
         let (x, width) = place(n);
         format!("M{x} {y}h{width}v{height}h-{width}z")
@@ -252,11 +332,40 @@ fn bounded(bound: &Value) -> String {
     format!("≤ {}", span(bound.as_i64().unwrap_or(0)))
 }
 
-/// The ends of an hour below a picture.
-fn hour(view: &View<'_>, y: i64) -> String {
-    let t = view.t;
-    html! { text x="60" y=(y) { (t.an_hour_ago) } text x="709" y=(y) text-anchor="end" { (t.now) } }
-        .into_string()
+/// The quarters of an hour below a picture of its minutes. The script shows them in the reader's zone.
+fn hour(minutes: &[Value], y: i64) -> String {
+    let mut drawn = String::new();
+    for (n, row) in (0_i64..).zip(minutes) {
+        let at = row.text("at");
+        let Some(clock) = at.get(11..16).filter(|clock| is_quarter(clock)) else { continue };
+        let x = 60 + n * 11;
+        let from = y - 16;
+        let anchor = if x > WIDTH - 40 { "end" } else { "middle" };
+        let tick = html! {
+            path class="line" d={ "M" (x) " " (from) "v6" } {}
+            text x=(x) y=(y) text-anchor=(anchor) data-at=(at) { (clock) }
+        };
+        drawn.push_str(&tick.into_string());
+    }
+    drawn
+}
+
+/// Whether a time of day such as `08:15` begins a quarter of an hour.
+fn is_quarter(clock: &str) -> bool {
+    clock
+        .get(3..)
+        .and_then(|minute| minute.parse::<u8>().ok())
+        .is_some_and(|minute| minute % 15 == 0)
+}
+
+/// How many times there are before the first of which something is known.
+fn begun(rows: &[Value], is_known: fn(&Value) -> bool) -> usize {
+    rows.iter().position(is_known).unwrap_or(rows.len())
+}
+
+/// How many times are unknown among those after the first that is known.
+pub(super) fn unknown(rows: &[Value], is_known: fn(&Value) -> bool) -> usize {
+    rows.iter().skip(begun(rows, is_known)).filter(|row| !is_known(row)).count()
 }
 
 /// How much of something is done.
@@ -273,5 +382,34 @@ fn svg(label: &str, width: i64, height: i64, drawn: &str) -> Markup {
         svg viewBox={ "0 0 " (width) " " (height) } width=(width) height=(height) role="img" aria-label=(label) {
             (Svg(drawn.to_owned()))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_a_time_after_the_first_that_is_known_is_shaded() {
+        let rows: Vec<Value> =
+            [0, 0, 60, 0, 60].iter().map(|minutes| json!({ "minutes": minutes })).collect();
+        assert_eq!((begun(&rows, is_known), unknown(&rows, is_known)), (2, 1));
+        let drawn = gaps(&rows, is_known, |n| (n * 10, 10), 0, 5);
+        assert_eq!(drawn, "<path class=\"gap\" d=\"M30 0h10v5h-10z\"/>");
+        assert_eq!(gaps(&rows[..2], is_known, |n| (n, 1), 0, 5), "");
+    }
+
+    #[test]
+    fn an_hour_has_a_mark_at_each_quarter() {
+        let at = |minute: u32| json!({ "at": format!("2026-01-31T12:{minute:02}:00.000Z") });
+        let drawn = hour(&(7..52).map(at).collect::<Vec<_>>(), 100);
+        let marks: Vec<&str> = drawn
+            .split("</text>")
+            .filter_map(|text| text.rsplit_once('>'))
+            .map(|(_, clock)| clock)
+            .collect();
+        assert_eq!(marks, ["12:15", "12:30", "12:45"]);
     }
 }

@@ -193,12 +193,19 @@ fn the_overview_has_one_headline_and_critical_kinds_first() {
         &[">7 critical, 1 warning, 7 waiting<", ">Credential refused</a>: ", ">all 7</a>"],
     );
     let verdicts = page.split_once("class=\"verdicts\"").unwrap().1;
-    let verdicts = verdicts.split_once("class=\"cards\"").unwrap().0;
+    let verdicts = verdicts.split_once("</ul>").unwrap().0;
     let place = |text: &str| verdicts.find(text).unwrap_or_else(|| panic!("{text}: {verdicts}"));
     assert!(place("Credential refused") < place("1 dead letter needs a person"));
     assert_eq!(verdicts.matches("/console/subscriptions/crm-").count(), 5);
     assert_eq!(verdicts.matches("class=\"bad\"").count(), 1, "a warning is not red: {verdicts}");
     assert!(!verdicts.contains("oncebox "), "no command of a shell: {verdicts}");
+    // The worst, each with what its target said. Two of eight are behind a link.
+    let worst = page.split_once("Subscriptions in trouble</h2>").unwrap().1;
+    let worst = worst.split_once("</table>").unwrap().0;
+    assert_eq!(worst.matches("the target answered 40").count(), 5, "{worst}");
+    assert!(page.contains("/console/subscriptions?troubled=true"), "{page}");
+    let page = Browser::new(&rig, "operate").get("/console/");
+    assert!(page.contains("/console/act/resume-subscription"), "{page}");
 }
 
 #[test]

@@ -88,6 +88,39 @@ phone.addEventListener("change", () => {
   for (const fold of document.querySelectorAll("details.fold:not([data-used])")) fold.open = !phone.matches;
 });
 
+// Times of day below pictures, in the reader's zone; and what a picture tells about the time that is pointed at, or that the
+// arrow keys lead to.
+const clockOf = (at) => `${two(at.getHours())}:${two(at.getMinutes())}`;
+function pictures(root) {
+  for (const text of root.querySelectorAll("text[data-at]")) text.textContent = clockOf(new Date(text.dataset.at));
+  for (const box of root.querySelectorAll("[data-readings]")) {
+    const readings = JSON.parse(box.dataset.readings);
+    const [left, step] = [Number(box.dataset.left), Number(box.dataset.step)];
+    const picture = box.querySelector("svg");
+    const told = box.nextElementSibling;
+    let index = readings.length - 1;
+    const tell = (n) => {
+      index = Math.min(Math.max(n, 0), readings.length - 1);
+      const [at, text] = readings[index] || ["", ""];
+      const when = new Date(at);
+      told.textContent = `${/T/.test(at) && !/T00:00/.test(at) ? clockOf(when) : at.slice(0, 10)}: ${text}`;
+    };
+    picture.setAttribute("tabindex", "0");
+    picture.addEventListener("focus", () => tell(index));
+    picture.addEventListener("keydown", (event) => {
+      const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      if (!by) return;
+      event.preventDefault();
+      tell(index + by);
+    });
+    picture.addEventListener("pointermove", (event) => {
+      const area = picture.getBoundingClientRect();
+      const x = ((event.clientX - area.left) * picture.viewBox.baseVal.width) / area.width;
+      tell(Math.floor((x - left) / step));
+    });
+  }
+}
+
 // Shows the buttons that copy the text beside them.
 function copyButtons(root) {
   for (const button of root.querySelectorAll("button.copy")) {
@@ -145,6 +178,7 @@ function ofKind(root) {
 function enhance(root) {
   localTimes(root);
   localFields(root);
+  pictures(root);
   copyButtons(root);
   singleClicks(root);
   pickAll(root);
@@ -160,7 +194,7 @@ function isChanged(field) {
 // Whether the reader is busy with the page: nothing is replaced under the hands.
 function isBusy(main) {
   const active = document.activeElement;
-  const types = active && main.contains(active) && active.matches("input, select, textarea, button, summary, a");
+  const types = active && main.contains(active) && active.matches("input, select, textarea, button, summary, a, svg");
   const selected = String(document.getSelection() || "") !== "";
   const isTyped = [...main.querySelectorAll("input:not([type=hidden]), textarea, select")].some(isChanged);
   // Between press and release of a button nothing moves: the click would be lost.

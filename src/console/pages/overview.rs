@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use crate::console::charts::{heat, is_whole, lines, strip};
+use crate::console::charts::{heat, is_whole, lines, strip, unknown};
 use crate::console::pages::alerts::subject_of;
-use crate::console::pages::start;
+use crate::console::pages::{start, subscriptions};
 use crate::console::prelude::*;
 use crate::model::escalation::{Class, Severity};
 use crate::model::health::bytes;
@@ -22,21 +22,22 @@ pub(super) fn show(view: &View<'_>) -> Result<Content, PageError> {
     let stats = view.read("/v1/stats", &[])?;
     let recent = view.read_or_null("/v1/stats/recent", &[]);
     let found = view.checks();
-    let unknown = recent.items("minutes").iter().filter(|row| !is_whole(row)).count();
+    let minutes = recent.items("minutes");
+    let unknown = unknown(minutes, is_whole);
     let body = html! {
         (verdicts(view, &stats, &found))
-        (figures(view, &stats, &recent, &found))
+        (subscriptions::worst(view))
         (start::hint(view))
+        (figures(view, &stats, &recent, &found))
         h2 { (t.last_hour) }
         @if sum(&recent, &["events", "webhooks", "delivered", "failed"]) == 0 { p { (t.quiet_hour) } }
         @else {
-            (lines(view, recent.items("minutes")))
-            (heat(view, recent.items("minutes"), recent.items("latency_bounds_ms")))
+            (lines(view, minutes))
+            details #latencies { summary { (t.latencies) } (heat(view, minutes, recent.items("latency_bounds_ms"))) }
         }
         @if unknown > 0 { p.small { (unknown) " " (t.unknown_minutes) } }
         (strips(view, &recent))
-        h2 #checks { (t.checks) }
-        (checks(view, &found))
+        (folded_checks(view, &found))
     };
     Ok(Content::new(t.overview, body))
 }
@@ -89,8 +90,7 @@ fn verdicts(view: &View<'_>, stats: &Value, found: &Value) -> Markup {
     let escalations = view.read_or_null("/v1/escalations", &[("limit", ESCALATIONS)]);
     let mut needs = things(view, stats);
     needs.extend(escalated(escalations.items("items")));
-    let is_new =
-        |check: &&Value| check.text("state") != "ok" && !TOLD.contains(&check.text("name"));
+    let is_new = |check: &&Value| check.text("state") != "ok" && is_untold(check);
     for check in found.items("checks").iter().filter(is_new) {
         let is_bad = check.text("state") == "fail";
         let severity = if is_bad { Severity::Critical } else { Severity::Warning };
@@ -238,9 +238,56 @@ fn strips(view: &View<'_>, recent: &Value) -> Markup {
     }
 }
 
+/// Whether the finding of a check stands nowhere else on the page.
+fn is_untold(check: &Value) -> bool {
+    !TOLD.contains(&check.text("name"))
+}
+
+/// The checks, folded away unless one of them found what the page does not say elsewhere.
+fn folded_checks(view: &View<'_>, found: &Value) -> Markup {
+    let t = view.t;
+    let all = found.items("checks");
+    let is_bad = |check: &&Value| check.text("state") != "ok";
+    let bad = all.iter().filter(is_bad).count();
+    html! {
+        details #checks open[all.iter().filter(is_bad).any(is_untold)] {
+            summary { h2 { (t.checks) } " "
+                @if bad == 0 { (t.all_checks_well) " " (all.len()) } @else { (bad) " / " (all.len()) " " (t.some_checks_not) } }
+            (checks(view, found))
+        }
+    }
+}
+
 /// The checks of `/readyz`.
 pub(super) fn checks(view: &View<'_>, found: &Value) -> Markup {
-    let cells =
-        Cells(&[cell("check").word("name"), cell("state").state("state"), cell("detail")], &[]);
+    let cells = Cells(
+        &[cell("check").word("name"), cell("state").state("state"), cell("detail")],
+        &[("detail", &|check| html! { (without_command(check.text("detail"))) })],
+    );
     cells.table(view, view.t.checks, found.items("checks"), EmptyNote::default())
+}
+
+/// The finding of a check without the command for a shell that stands at its end: a page has its own ways.
+fn without_command(detail: &str) -> &str {
+    let at = [": oncebox ", " (oncebox "].iter().filter_map(|mark| detail.find(mark)).min();
+    at.and_then(|at| detail.get(..at)).unwrap_or(detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_command;
+
+    #[test]
+    fn a_page_shows_no_command_for_a_shell() {
+        for (detail, shown) in [
+            ("5 were given up: oncebox dead-letter list", "5 were given up"),
+            (
+                "cannot be written: it is full (oncebox doctor names programs)",
+                "cannot be written: it is full",
+            ),
+            ("can be written", "can be written"),
+        ] {
+            assert_eq!(without_command(detail), shown);
+        }
+    }
 }

@@ -85,6 +85,85 @@ pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
 const MAX_RANKED: usize = 500;
 const MAX_TROUBLED: usize = 50;
 
+/// How many of the worst the overview shows, and how many deliveries of each are looked at for what its target said.
+const MAX_WORST: usize = 5;
+const LOOKED_AT: &str = "10";
+
+/// The worst subscriptions: what their targets said last, since when, and the button that ends it. Nothing if all is well.
+pub(super) fn worst(view: &View<'_>) -> Markup {
+    let t = view.t;
+    let cells = Cells(
+        &[
+            cell("subscription").link("subscriptions", "name"),
+            cell("state"),
+            cell("they_said"),
+            cell("since"),
+            cell("act"),
+        ],
+        &[
+            ("state", &|row| html! { (Standing::of_subscription(row)) }),
+            ("they_said", &|row| html! { (cut(&last_words(view, row), MAX_WORDS_BYTES)) }),
+            ("since", &|row| time(since(row))),
+            ("act", &|row| way_on(view, row)),
+        ],
+    );
+    let list = List {
+        always: &[("troubled", "true")],
+        ..List::new(t.worst_ones, "/v1/subscriptions", cells, EmptyNote::default())
+    };
+    let Ok((mut rows, has_more)) = list.first_rows(view, MAX_RANKED) else { return html! {} };
+    rows.sort_by_key(|row| (urgency(row), since(row).to_owned()));
+    let more = rows.len() > MAX_WORST || has_more;
+    rows.truncate(MAX_WORST);
+    html! {
+        @if !rows.is_empty() {
+            h2 { (t.worst_ones) }
+            (cells.table(view, t.worst_ones, &rows, EmptyNote::default()))
+            @if more { p { a href="/console/subscriptions?troubled=true" { (t.all_of_them) } } }
+        }
+    }
+}
+
+/// Most bytes of the page for what a target said.
+const MAX_WORDS_BYTES: usize = 200;
+
+/// Since when a subscription fails or is held.
+fn since(subscription: &Value) -> &str {
+    let held = subscription.items("holds").iter().map(|hold| hold.text("since")).min();
+    subscription.maybe("failing_since").or(held).unwrap_or_default()
+}
+
+/// What the target of a subscription said last when it did not take a delivery; else why it is held.
+fn last_words(view: &View<'_>, subscription: &Value) -> String {
+    let query = [("subscription", subscription.text("name")), ("limit", LOOKED_AT)];
+    let found = view.read_or_null("/v1/deliveries", &query);
+    let has_failed = |row: &&Value| {
+        row.int("attempt_count") > 0
+            && row.maybe("last_class").is_some_and(|class| class != "success")
+    };
+    let held = || subscription.items("holds").first().map_or("", |hold| hold.text("detail"));
+    let Some(delivery) = found.items("items").iter().find(has_failed) else {
+        return held().to_owned();
+    };
+    let last = (delivery.int("attempt_count") - 1).to_string();
+    let path = format!("/v1/deliveries/{}/attempts", segment(delivery.text("id")));
+    let attempts = view.read_or_null(&path, &[("after", last.as_str())]);
+    let said =
+        attempts.items("items").last().map(|last| last.first_of(&["excerpt", "failed_reason"]));
+    said.filter(|said| !said.is_empty()).unwrap_or_else(held).to_owned()
+}
+
+/// The button that ends the trouble: Resume where that ends the hold, else a test.
+fn way_on(view: &View<'_>, subscription: &Value) -> Markup {
+    let given = [("id", subscription.text("name"))];
+    let reasons = subscription.each("holds", |hold| HoldReason::parse(hold.text("reason")));
+    if reasons.into_iter().flatten().any(HoldReason::ends_by_resume) {
+        return button(view, &actions::RESUME, &given);
+    }
+    let can_test = subscription.text("target") != "pull";
+    html! { @if can_test { (button(view, &actions::TEST, &given)) } }
+}
+
 /// How many of what waits are counted.
 const MAX_WAITING: &str = "200";
 
