@@ -85,12 +85,13 @@ impl Call {
     }
 
     /// The body as JSON of a known shape.
-    /// Fails with 400 that names line and column, or with 422 if a value cannot be used or is out of a limit that the
+    /// Fails with 400 that names the member, or line and column, or with 422 if a value cannot be used or is out of a limit that the
     /// document states.
     pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         let body = without_mark(&self.request.body);
         check_depth(body)?;
-        let read = serde_json::from_slice(body).map_err(|error| misread(&error));
+        let read = serde_json::from_slice(body)
+            .map_err(|error| misread(&error, self.limits.misfit(self.doc, body)));
         if !matches!(&read, Err(problem) if problem.status() == 400) {
             self.limits.check(self.doc, body)?;
         }
@@ -100,7 +101,7 @@ impl Call {
 
 impl Call {
     /// The body as JSON of a known shape, or the default if there is no body.
-    /// Fails with 400 that names line and column.
+    /// Fails as `json` does.
     pub(super) fn optional_json<T: DeserializeOwned + Default>(&self) -> Result<T, Problem> {
         if self.request.body.is_empty() { Ok(T::default()) } else { self.json() }
     }
@@ -110,11 +111,13 @@ impl Call {
 const OF_FORM: [&str; 6] =
     ["data did not ", "duplicate ", "invalid ", "missing ", "trailing ", "unknown "];
 
-/// 400 if a body has another form, 422 if a value in it cannot be used.
-fn misread(error: &serde_json::Error) -> Problem {
+/// 400 if a body has another form, 422 if a value in it cannot be used. `misfit`: the member that does not fit, as far as its
+/// schema tells.
+fn misread(error: &serde_json::Error, misfit: Option<String>) -> Problem {
     let text = error.to_string();
     if !error.is_data() || OF_FORM.iter().any(|start| text.starts_with(start)) {
-        return Problem::bad_request(format!("The body does not have the expected form: {text}."));
+        let why = misfit.unwrap_or(text);
+        return Problem::bad_request(format!("The body does not have the expected form: {why}."));
     }
     let place = format!(" at line {} column {}", error.line(), error.column());
     Problem::unprocessable(format!("{}.", text.strip_suffix(&place).unwrap_or(&text)))

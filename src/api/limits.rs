@@ -12,6 +12,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use crate::api::described_value::SentType;
 use crate::api::description::{Body, Doc, Place};
+use crate::api::pattern_words;
 use crate::api::problem::Problem;
 use crate::api::schema::Describe;
 
@@ -35,8 +36,8 @@ pub(super) struct Limits(Mutex<BTreeMap<(&'static str, &'static str), Arc<Descri
 
 /// Why a value is not what a schema describes.
 enum Misfit {
-    /// It has another form, of which reading the body has told.
-    Form,
+    /// It has another form: says which is wanted.
+    Form(String),
     /// It is out of a limit.
     Limit(String),
 }
@@ -55,6 +56,17 @@ impl Limits {
         let Ok(body) = serde_json::from_slice(body) else { return Ok(()) };
         let checked = self.described((doc.id, ""), describe).check(body, "the body");
         checked.map_err(|why| Problem::unprocessable(format!("{why}.")))
+    }
+
+    /// What is wrong with a body that could not be read: the member, and what it must be. `None` if no schema tells.
+    pub(super) fn misfit(&self, doc: &Doc, body: &[u8]) -> Option<String> {
+        let Some(Body::Json { describe, .. }) = doc.body else { return None };
+        let body = serde_json::from_slice(body).ok()?;
+        let described = self.described((doc.id, ""), describe);
+        match described.fits(&described.sent.schema, body, "the body") {
+            Err(Misfit::Form(why) | Misfit::Limit(why)) => Some(why),
+            Ok(()) => None,
+        }
     }
 
     /// Fails with 400 that names the parameter that is out of a limit.
@@ -118,7 +130,7 @@ impl Described {
     fn check(&self, value: &RawValue, name: &str) -> Result<(), String> {
         match self.fits(&self.sent.schema, value, name) {
             Err(Misfit::Limit(why)) => Err(why),
-            Ok(()) | Err(Misfit::Form) => Ok(()),
+            Ok(()) | Err(Misfit::Form(_)) => Ok(()),
         }
     }
 
@@ -130,22 +142,12 @@ impl Described {
             let referred = path.rsplit('/').next().and_then(|last| self.sent.named.get(last));
             referred.map_or(Ok(()), |schema| self.fits(schema, value, name))?;
         }
-        let Some(part) = Part::of(value).filter(|part| is_of_form(schema, part)) else {
-            return Err(Misfit::Form);
+        let Some(part) = Part::of(value) else {
+            return Err(Misfit::Form(format!("{name} cannot be read")));
         };
+        of_form(schema, &part, name).map_err(Misfit::Form)?;
         for parts in ["anyOf", "oneOf"].iter().filter_map(|word| schema.get(*word)?.as_array()) {
-            let mut why = Misfit::Form;
-            let is_any = parts.iter().any(|part| match self.fits(part, value, name) {
-                Ok(()) => true,
-                Err(limit @ Misfit::Limit(_)) => {
-                    why = limit;
-                    false
-                }
-                Err(Misfit::Form) => false,
-            });
-            if !is_any {
-                return Err(why);
-            }
+            self.fits_any(parts, value, name)?;
         }
         within(schema, &part, name)?;
         match &part {
@@ -165,6 +167,20 @@ impl Described {
         }
     }
 
+    /// Fails with the limit of the last part whose form it has, else with the form of the first.
+    fn fits_any(&self, parts: &[Value], value: &RawValue, name: &str) -> Result<(), Misfit> {
+        let mut why = None;
+        for part in parts {
+            match (self.fits(part, value, name), &why) {
+                (Ok(()), _) => return Ok(()),
+                (Err(limit @ Misfit::Limit(_)), _) => why = Some(limit),
+                (Err(form), None) => why = Some(form),
+                (Err(Misfit::Form(_)), Some(_)) => {}
+            }
+        }
+        why.map_or(Ok(()), Err)
+    }
+
     /// Compares a text with a pattern. Base64 is decoded by what uses it.
     fn matches(&self, schema: &Value, text: &str, name: &str) -> Result<(), Misfit> {
         let is_compared =
@@ -172,7 +188,7 @@ impl Described {
         let pattern = schema.get("pattern").and_then(Value::as_str).filter(|_| is_compared);
         match pattern.and_then(|pattern| self.patterns.get(pattern)) {
             Some(pattern) if !pattern.is_match(text) => {
-                Err(Misfit::Limit(format!("{name} must match the pattern {}", pattern.as_str())))
+                Err(Misfit::Limit(format!("{name} must {}", pattern_words::of(pattern.as_str()))))
             }
             _ => Ok(()),
         }
@@ -185,15 +201,15 @@ fn all(parts: impl Iterator<Item = Result<(), Misfit>>) -> Result<(), Misfit> {
     for part in parts {
         match part {
             Ok(()) => {}
-            Err(Misfit::Form) => fits = part,
+            Err(Misfit::Form(_)) => fits = part,
             Err(Misfit::Limit(_)) => return part,
         }
     }
     fits
 }
 
-/// Whether a value is of the type, the constant and the members that a schema asks for.
-fn is_of_form(schema: &Value, part: &Part<'_>) -> bool {
+/// Compares a value with the type, the constant and the members of a schema. Fails with words for the wanted form.
+fn of_form(schema: &Value, part: &Part<'_>, name: &str) -> Result<(), String> {
     let is_type = |word: &Value| match part {
         Part::Members(_) => word == "object",
         Part::Items(_) => word == "array",
@@ -204,16 +220,47 @@ fn is_of_form(schema: &Value, part: &Part<'_>) -> bool {
     };
     let list = |word| schema.get(word).and_then(Value::as_array);
     let is = |only: &Value| matches!(part, Part::One(value) if value == only);
-    let has = |name: &Value| {
-        let Part::Members(members) = part else { return false };
-        name.as_str().is_some_and(|name| members.contains_key(name))
+    let lacks = |name: &&Value| {
+        let Part::Members(members) = part else { return true };
+        name.as_str().is_none_or(|name| !members.contains_key(name))
     };
-    schema.get("type").is_none_or(|types| match types {
-        Value::Array(types) => types.iter().any(is_type),
-        one => is_type(one),
-    }) && schema.get("const").is_none_or(is)
-        && list("enum").is_none_or(|words| words.iter().any(is))
-        && list("required").is_none_or(|names| names.iter().all(has))
+    let types = match schema.get("type") {
+        Some(Value::Array(types)) => types.as_slice(),
+        Some(one) => std::slice::from_ref(one),
+        None => &[],
+    };
+    if !types.is_empty() && !types.iter().any(is_type) {
+        let wanted = types.iter().find(|word| *word != "null").and_then(Value::as_str);
+        return Err(format!("{name} must be {}", type_in_words(wanted.unwrap_or_default())));
+    }
+    if let Some(only) = schema.get("const").filter(|only| !is(only)) {
+        return Err(format!("{name} must be {only}"));
+    }
+    if let Some(words) = list("enum").filter(|words| !words.iter().any(is)) {
+        let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
+        let words = words.join(", ");
+        return Err(match part {
+            Part::One(value) => format!("{name} is {value}; it must be one of: {words}"),
+            _ => format!("{name} must be one of: {words}"),
+        });
+    }
+    match list("required").and_then(|names| names.iter().find(lacks)) {
+        Some(missing) => Err(format!("{} is missing", missing.as_str().unwrap_or_default())),
+        None => Ok(()),
+    }
+}
+
+/// A type of JSON Schema as people call it.
+fn type_in_words(word: &str) -> &'static str {
+    match word {
+        "object" => "an object",
+        "array" => "a list",
+        "boolean" => "true or false",
+        "integer" => "a whole number",
+        "number" => "a number",
+        "null" => "null",
+        _ => "a text",
+    }
 }
 
 fn within(schema: &Value, part: &Part<'_>, name: &str) -> Result<(), Misfit> {

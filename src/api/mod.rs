@@ -50,6 +50,7 @@ mod lists;
 mod log_ins;
 pub mod metrics;
 pub mod openapi;
+mod pattern_words;
 pub mod people;
 mod prelude;
 mod probe;

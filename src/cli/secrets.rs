@@ -6,20 +6,15 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use data_encoding::{BASE64, HEXLOWER};
 use zeroize::Zeroizing;
 
-use crate::base::id::{Draw, SystemDraw};
+use crate::base::id::SystemDraw;
 use crate::base::text::without_mark;
 use crate::cli::exit::Failure;
 use crate::cli::input;
 use crate::config::{CREDENTIALS, environment};
 use crate::signatures::Scheme;
-use crate::signatures::generic::Check;
-use crate::signatures::signing::{SecretEncoding, SigningSecret};
-
-/// Bytes of a generated secret.
-const GENERATED_BYTES: usize = 32;
+use crate::signatures::new_secret::new_secret;
 
 /// Flags that say where a secret is.
 #[derive(Debug, Args)]
@@ -88,7 +83,7 @@ impl SecretFrom {
     pub(super) fn read(&self, scheme: &Scheme) -> Result<Option<Secret>, Failure> {
         let text = match self.at.read()? {
             Some(text) => text,
-            None if self.generate_secret => generate(scheme, &SystemDraw::new()),
+            None if self.generate_secret => new_secret(scheme, &SystemDraw::new()),
             None => return Ok(None),
         };
         Ok(Some(Secret { text, generated: self.generate_secret }))
@@ -98,26 +93,6 @@ impl SecretFrom {
     pub(super) fn is_given(&self) -> bool {
         self.at.is_given() || self.generate_secret
     }
-}
-
-/// Generates a secret in the format of the scheme.
-fn generate(scheme: &Scheme, draw: &dyn Draw) -> Zeroizing<String> {
-    let mut bytes = Zeroizing::new([0_u8; GENERATED_BYTES]);
-    draw.fill(bytes.as_mut_slice());
-    let text = match scheme {
-        Scheme::Standard => return SigningSecret::generate(draw).to_text(),
-        Scheme::HmacHeader(scheme) if scheme.lists_values() => {
-            format!("whsec_{}", HEXLOWER.encode(bytes.as_slice()))
-        }
-        Scheme::Generic(generic) => match &generic.settings().check {
-            Check::Hmac(check) if check.secret_encoding == SecretEncoding::Base64 => {
-                BASE64.encode(bytes.as_slice())
-            }
-            _ => HEXLOWER.encode(bytes.as_slice()),
-        },
-        _ => HEXLOWER.encode(bytes.as_slice()),
-    };
-    Zeroizing::new(text)
 }
 
 /// Reads a secret from a file, without the newline at its end.
@@ -160,9 +135,9 @@ mod tests {
             r#"{"kind":"generic","check":{"hmac":{"signed":"{body}","header":"X-Sig","secret_encoding":"hex"}}}"#,
         ] {
             let scheme: Scheme = serde_json::from_str(scheme).unwrap();
-            let secret = generate(&scheme, &SystemDraw::new());
+            let secret = new_secret(&scheme, &SystemDraw::new());
             assert_eq!(scheme.check_secret(&secret), Ok(()), "{}", scheme.kind());
-            assert_ne!(secret, generate(&scheme, &SystemDraw::new()));
+            assert_ne!(secret, new_secret(&scheme, &SystemDraw::new()));
         }
     }
 

@@ -1,6 +1,8 @@
 //! Carries out an action: the page that asks first, the form, the call of the API, and what follows.
 
+use serde::Deserialize as _;
 use serde_json::Map;
+use zeroize::Zeroizing;
 
 use crate::api::people::Session;
 use crate::console::actions::{self, Action, Asks, Then};
@@ -16,6 +18,8 @@ use crate::console::prelude::*;
 use crate::http::message::{Head, Method, Request, Response};
 use crate::http::service::{Reply, ResponseHandle};
 use crate::model::json::carried;
+use crate::signatures::Scheme;
+use crate::signatures::new_secret::new_secret;
 
 /// What is shown of a thing that an action touches.
 const TOUCHED: &str = "event_type subscription provider kind role state status url address user_agent \
@@ -142,6 +146,8 @@ struct Task {
     given: Form,
     /// Of a form that changes a thing: a mark of each field as the form showed it first.
     was: Option<Map<String, Value>>,
+    /// A secret that was made, to be shown once.
+    made: Option<Zeroizing<String>>,
 }
 
 impl Task {
@@ -164,7 +170,7 @@ impl Task {
                 given.replace(&field.path, at);
             }
         }
-        let mut task = Self { inner, action, fields, head, session, given, was };
+        let mut task = Self { inner, action, fields, head, session, given, was, made: None };
         if let Some(was) = &task.was {
             // What the form did not show was not touched.
             task.fields.retain(|field| was.contains_key(&field.path));
@@ -207,14 +213,32 @@ impl Task {
         field.kind = FieldKind::SomeOf(offered);
     }
 
-    fn run(self, reply: Reply) {
+    /// Makes the secret that the form asks for. Without a scheme there is none: then the request is refused for that.
+    fn make_secret(&mut self) -> Result<(), PageError> {
+        let wanted = self.fields.iter().find(|field| field.kind == FieldKind::NewSecret);
+        let Some(field) = wanted else { return Ok(()) };
+        let is_asked =
+            self.given.get(&field.make()).is_some() && self.given.get(&field.path).is_none();
+        if !is_asked {
+            return Ok(());
+        }
+        let mut body = self.body(true)?;
+        let scheme = body.remove("scheme").and_then(|scheme| Scheme::deserialize(scheme).ok());
+        self.made = scheme.map(|scheme| new_secret(&scheme, &*self.inner.api.env.draw));
+        Ok(())
+    }
+
+    /// The page that says why nothing was done.
+    fn refused(&self, error: &PageError) -> Response {
+        layout::error(&self.inner, &self.head, Some(&self.session), error)
+    }
+
+    fn run(mut self, reply: Reply) {
         let t = self.inner.texts;
         let is_ours = self.given.get("csrf") == Some(csrf(&self.head, &self.session).as_str());
         let number = form_number(&self.given).map(|number| format!("{} {number}", self.session.id));
-        let refused =
-            |error: PageError| layout::error(&self.inner, &self.head, Some(&self.session), &error);
         let Some(number) = number.filter(|_| is_ours) else {
-            return reply.send(refused(PageError::foreign_form(t)));
+            return reply.send(self.refused(&PageError::foreign_form(t)));
         };
         // What is carried out is what was shown.
         let is_shown = self.given.get("shown") == self.selection().as_deref();
@@ -227,13 +251,13 @@ impl Task {
         if asks_again || (self.action.asks == Asks::DryRun && !is_shown) {
             return reply.send(self.form(200, None));
         }
-        let request = match self.request() {
+        let request = match self.make_secret().and_then(|()| self.request()) {
             Ok(request) => request,
             Err(error) => return reply.send(self.form(422, Some(&error))),
         };
         match self.inner.submissions.begin(&number) {
             Submission::First => {}
-            Submission::Running => return reply.send(refused(PageError::running(t))),
+            Submission::Running => return reply.send(self.refused(&PageError::running(t))),
             Submission::Done(page) => return reply.send(see(&page)),
         }
         let inner = self.inner.clone();
@@ -272,16 +296,20 @@ impl Task {
         let form = form_number(&self.given).unwrap_or_default();
         let next = with_query(path, query.chain([("did", form)]));
         self.inner.submissions.done(number, &next, said.clone());
-        if self.action.then != Then::Answer {
+        if self.action.then != Then::Answer && self.made.is_none() {
             return see(&next);
         }
+        let made = self.made.as_deref().map(String::as_str);
+        let secret =
+            made.or_else(|| ["secret", "token", "url"].iter().find_map(|name| answer.maybe(name)));
         self.page(200, |view| {
             html! {
                 p class={ "notice " (said.mood) } role="status" { (said.text) }
-                @if let Some(secret) = ["secret", "token", "url"].iter().find_map(|name| answer.maybe(name)) {
+                @if let Some(secret) = secret {
                     p { (view.t.shown_once) }
                     (code(view, secret))
                 }
+                @if made.is_some() { p { (view.t.give_it) } (code(view, answer.first_of(&["url", "path"]))) }
                 @if !answer.items("checks").is_empty() {
                     (Cells(&[cell("check").of("name"), cell("state").state("state"), cell("detail")], &[]).table(view, view.t.checks, answer.items("checks"), EmptyNote::default()))
                 }
@@ -420,6 +448,10 @@ impl Task {
         let mut body = self.body(true)?;
         // That only shows what would be.
         body.remove("try");
+        let secret = self.fields.iter().find(|field| field.kind == FieldKind::NewSecret);
+        if let (Some(field), Some(made)) = (secret, &self.made) {
+            put(&mut body, &field.path, made.as_str().into());
+        }
         // A form that may stay empty is an empty object.
         let has_body = !self.action.fields.is_empty();
         let body =
@@ -461,7 +493,7 @@ impl Task {
             self.fields.iter().filter(|field| field.kind != FieldKind::Place && is_sent(field))
         {
             let wrong = |why: &str| PageError::field(t, &field.path, why);
-            match read(field, &self.given).map_err(|why| wrong(&format!("{why}.")))? {
+            match read(t, field, &self.given).map_err(|why| wrong(&why))? {
                 Some(value) => put(&mut body, &field.path, value),
                 None if field.is_required && all => return Err(wrong(t.field_missing)),
                 None if self.is_touched(field) == Some(true) => emptied.push(field),
@@ -490,7 +522,7 @@ impl Task {
         let (further, first): (Vec<&Field>, Vec<_>) =
             self.fields.iter().partition(|field| field.is_further);
         let is_meant =
-            |field: &&Field| error.is_some_and(|error| error.field.as_ref() == Some(&field.path));
+            |field: &Field| error.is_some_and(|error| error.field.as_ref() == Some(&field.path));
         let is_checked =
             action.asks == Asks::Correct && error.is_none() && self.head.method == Method::Post;
         let has_file = self.fields.iter().any(|field| field.kind == FieldKind::Bytes);
@@ -514,6 +546,7 @@ impl Task {
                     p { (view.t.look_twice) }
                 }
                 form.act method="post" action={ "/console/act/" (action.name) } enctype=[has_file.then_some("multipart/form-data")] {
+                    p.small.kept hidden { (view.t.kept_typed) " " button.quiet type="reset" { (view.t.start_anew) } }
                     (hidden(view, self.back()))
                     @for name in PLACES.iter().filter(|name| action.path.contains(&format!("{{{name}}}")) && !is_typed(name)) {
                         @if let Some(value) = self.given.get(name) { input type="hidden" name=(name) value=(value); }
@@ -522,11 +555,12 @@ impl Task {
                     @if let Some(shown) = self.selection().filter(|_| action.asks == Asks::DryRun || is_checked) {
                         input type="hidden" name="shown" value=(shown);
                     }
-                    (input::all(view, &first, &self.given, error))
-                    @if !further.is_empty() {
-                        details open[further.iter().any(is_meant)] {
-                            summary { (view.t.more_fields) }
-                            (input::all(view, &further, &self.given, error))
+                    (input::all(view, &first, "", &self.given, error))
+                    @for fold in folds(&further) {
+                        @let object = fold.first().map_or("", |field| field.object());
+                        details open[fold.iter().copied().any(is_meant)] {
+                            summary { @if object.is_empty() { (view.t.more_fields) } @else { (input::label(view, object)) } }
+                            (input::all(view, &fold, object, &self.given, error))
                         }
                     }
                     div.actions {
@@ -648,6 +682,23 @@ impl Task {
         let content = Content::new((self.action.label)(view.t), body(&view));
         Response { status, ..layout::page(&view, None, &content) }
     }
+}
+
+/// The fields that are folded away: those that are in no object first, then those of each object.
+fn folds<'f>(further: &[&'f Field]) -> Vec<Vec<&'f Field>> {
+    let mut folds: Vec<Vec<&Field>> = Vec::new();
+    let mut sorted = further.to_vec();
+    sorted.sort_by_key(|field| !field.object().is_empty());
+    for field in sorted {
+        match folds
+            .iter_mut()
+            .find(|fold| fold.first().is_some_and(|first| first.object() == field.object()))
+        {
+            Some(fold) => fold.push(field),
+            None => folds.push(vec![field]),
+        }
+    }
+    folds
 }
 
 /// The way of the API's answer back to the browser.

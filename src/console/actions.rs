@@ -2,7 +2,7 @@
 
 use crate::api::about;
 use crate::console::form_entry::{
-    FormEntry, OTHERS, always, field, of_path, receivers, required, without,
+    FormEntry, OTHERS, always, field, later, new_secret, of_path, receivers, required, without,
 };
 use crate::console::texts::Texts;
 use crate::http::message::Method;
@@ -264,16 +264,14 @@ actions! {
     CREATE_SUBSCRIPTION = action("create-subscription", |t| t.create_subscription)
         .route(Right::Admin, Method::Post, "/v1/subscriptions")
         .fields(&[
-            required("name"), field("url"), field("event_types"), field("source"),
-            field("ordering"), field("filter"), field("template"), OTHERS, field("try"),
+            required("name"), field("target"), field("url"), field("event_types"), OTHERS, field("try"),
         ])
         .asks(Asks::First)
         .then(Then::Answer);
     CHANGE_SUBSCRIPTION = action("change-subscription", |t| t.change)
         .route(Right::Admin, Method::Patch, "/v1/subscriptions/{id}")
         .fields(&[
-            field("url"), field("event_types"), field("source"), field("ordering"),
-            field("filter"), field("template"), OTHERS, without("target"), field("try"),
+            field("url"), field("event_types"), OTHERS, without("target"), field("try"),
         ])
         .asks(Asks::Change);
     DELETE_SUBSCRIPTION = action("delete-subscription", |t| t.delete)
@@ -317,7 +315,10 @@ actions! {
     SET_CREDENTIAL = action("set-credential", |t| t.set_credential)
         .about(|t| t.set_credential_about)
         .route(Right::Admin, Method::Post, "/v1/subscriptions/{id}/credentials")
-        .fields(&[required("kind"), OTHERS])
+        .fields(&[
+            required("kind"), field("secret"), field("user"), field("header"), field("token_url"),
+            field("client_id"), field("scope"), field("audience"), field("client_auth"), OTHERS,
+        ])
         .asks(Asks::First)
         .then(Then::Answer);
     REVOKE = action("revoke-credential", |t| t.revoke)
@@ -359,10 +360,11 @@ actions! {
         .then(Then::Leads("sources"));
 
     CREATE_PROVIDER = action("create-provider", |t| t.create_provider)
+        .about(|t| t.create_provider_about)
         .route(Right::Admin, Method::Post, "/v1/providers")
         .fields(&[
-            required("name"), field("scheme"), required("pii"), field("secret"), OTHERS,
-            without("secrets"),
+            required("name"), field("scheme"), new_secret("secret"), required("pii"), OTHERS,
+            later("scheme.repeats"), without("secrets"),
         ])
         .asks(Asks::First)
         .then(Then::Leads("providers"));

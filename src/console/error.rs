@@ -7,6 +7,9 @@ use crate::console::json::Fields as _;
 use crate::console::texts::Texts;
 use crate::http::message::Response;
 
+/// How the API begins to say that a body has another form.
+const OF_BODY: &str = "The body does not have the expected form: ";
+
 /// What is shown instead of a page.
 #[derive(Clone, Debug)]
 pub(super) struct PageError {
@@ -35,19 +38,27 @@ impl PageError {
         Self { field: Some(path.to_owned()), ..Self::new(422, t.error_form, detail) }
     }
 
-    /// Says which field the API means: its detail begins with the field's name, or names it with all objects around it.
+    /// Says which field the API means: its detail begins with the field's name, or names it with all objects around it. A person
+    /// is told about the field, not about a body.
     pub(super) fn at_field(self, paths: &[&str]) -> Self {
         let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let words: Vec<&str> =
-            self.detail.trim_start_matches("The ").split(|c| !is_part(c)).collect();
+        let words: Vec<&str> = self
+            .detail
+            .trim_start_matches(OF_BODY)
+            .trim_start_matches("The ")
+            .split(|c| !is_part(c))
+            .collect();
         let is_meant = |path: &&&str| {
             let mut parts = path.split('.');
             let is_telling =
                 path.contains(['.', '_']) && parts.clone().all(|part| words.contains(&part));
-            is_telling || words.first() == parts.next_back().as_ref()
+            let last = parts.next_back();
+            let is_quoted = last.is_some_and(|last| self.detail.contains(&format!("`{last}`")));
+            is_telling || is_quoted || words.first() == last.as_ref()
         };
         let field = paths.iter().filter(is_meant).max_by_key(|path| path.len());
-        Self { field: field.map(|path| (*path).to_owned()), ..self }
+        let detail = self.detail.trim_start_matches(OF_BODY).to_owned();
+        Self { field: field.map(|path| (*path).to_owned()), detail, ..self }
     }
 
     /// If the thing that a page shows is not there: says which. `path` is the page's.

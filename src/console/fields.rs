@@ -12,6 +12,8 @@ use crate::console::form_entry::FormEntry;
 const MAX_LINE: u64 = 4_096;
 /// Names of secrets. The API shows them nowhere, so a form is not filled with them.
 pub(super) const SECRETS: [&str; 4] = ["secret", "password", "current", "new"];
+/// The name of the policy for personal data.
+const PERSONAL_DATA: &str = "pii";
 /// Objects in objects that have fields of their own. What is deeper is JSON.
 const MAX_DEPTH: usize = 3;
 
@@ -55,7 +57,11 @@ pub(super) enum FieldKind {
     Pairs,
     /// A text that is not shown while it is typed.
     Secret,
-    /// The same, with several lines: a key file.
+    /// The same, with a box that asks for a new one.
+    NewSecret,
+    /// The policy for personal data: one of the usual ones, or rules in JSON.
+    PersonalData,
+    /// A secret with several lines: a key file.
     SecretLines,
     /// Any JSON; a word may stand without quotes.
     Json,
@@ -99,6 +105,11 @@ impl Field {
         self.path.split('.').next().unwrap_or_default()
     }
 
+    /// The outermost object that it is in; empty: it is in none.
+    pub(super) fn object(&self) -> &str {
+        self.path.split_once('.').map_or("", |(object, _)| object)
+    }
+
     /// Its last part.
     pub(super) fn name(&self) -> &str {
         self.path.rsplit('.').next().unwrap_or_default()
@@ -107,6 +118,11 @@ impl Field {
     /// The name of its file, where it takes one.
     pub(super) fn file(&self) -> String {
         format!("{}.file", self.path)
+    }
+
+    /// The name of the box that asks for a new one, where there is such a box.
+    pub(super) fn make(&self) -> String {
+        format!("{}.make", self.path)
     }
 
     /// Whether it has this path, or is in the object of this path.
@@ -125,6 +141,11 @@ pub(super) fn of(action: &Action) -> Vec<Field> {
         let mut named = action.fields.iter().filter_map(|entry| entry.path());
         field.name() == "dry_run" || named.any(|path| field.is_in(path))
     };
+    let is_later = |entry: &FormEntry| match *entry {
+        FormEntry::Later(path) => Some(path),
+        _ => None,
+    };
+    let later: Vec<&str> = action.fields.iter().filter_map(is_later).collect();
     let mut fields = Vec::new();
     for entry in action.fields {
         match *entry {
@@ -139,13 +160,23 @@ pub(super) fn of(action: &Action) -> Vec<Field> {
                 fields.push(Field { is_required: true, ..Field::new(name, FieldKind::Place) });
             }
             FormEntry::Without(_) => {}
+            FormEntry::Later(path) => {
+                let later = all.iter().filter(|field| field.is_in(path)).cloned();
+                fields.extend(later.map(|field| Field { is_further: true, ..field }));
+            }
+            FormEntry::NewSecret(path) => {
+                let found = all.iter().filter(|field| field.path == path).cloned();
+                fields.extend(found.map(|field| Field { kind: FieldKind::NewSecret, ..field }));
+            }
             FormEntry::Receivers(path) => {
                 let found = all.iter().filter(|field| field.path == path).cloned();
                 let kind = FieldKind::SomeOf(Vec::new());
                 fields.extend(found.map(|field| Field { kind: kind.clone(), ..field }));
             }
             FormEntry::Field { path, is_required } => {
-                let found = all.iter().filter(|field| field.is_in(path)).cloned();
+                let is_later = |field: &&Field| later.iter().any(|path| field.is_in(path));
+                let found =
+                    all.iter().filter(|field| field.is_in(path) && !is_later(field)).cloned();
                 fields.extend(found.map(|field| Field {
                     is_required: field.is_required || (is_required && field.path == path),
                     ..field
@@ -189,6 +220,7 @@ impl Described<'_> {
         let Self { value, path, is_required, used_for } = self;
         let is_secret = SECRETS.contains(&path.rsplit('.').next().unwrap_or(&path));
         let kind = match FieldKind::of(value) {
+            _ if path == PERSONAL_DATA => FieldKind::PersonalData,
             FieldKind::Text if is_secret => FieldKind::Secret,
             FieldKind::Lines if is_secret => FieldKind::SecretLines,
             kind => kind,
@@ -292,7 +324,8 @@ mod tests {
         let used_for =
             UsedFor { field: "scheme.kind".to_owned(), values: vec!["paypal".to_owned()] };
         assert_eq!(found("scheme.webhook_id").used_for, Some(used_for));
-        assert_eq!(found("secret").kind, FieldKind::Secret);
+        assert_eq!(found("secret").kind, FieldKind::NewSecret);
+        assert!(found("scheme.repeats").is_further && !found("scheme.kind").is_further);
         assert!(
             found("tolerance_secs").is_further && found("tolerance_secs").kind == FieldKind::Number
         );

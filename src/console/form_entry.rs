@@ -19,6 +19,10 @@ pub(super) enum FormEntry {
     },
     /// The list of subscriptions that get an event again: boxes, of which those without it are checked.
     Receivers(&'static str),
+    /// A secret that must be given, or is made.
+    NewSecret(&'static str),
+    /// A field of an object among the first ones that is folded away with the others.
+    Later(&'static str),
     /// A part of the request's path.
     OfPath(&'static str),
     /// All fields of the request without an entry of their own.
@@ -50,6 +54,16 @@ pub(super) const fn receivers(path: &'static str) -> FormEntry {
     FormEntry::Receivers(path)
 }
 
+/// A secret that must be given, or is made.
+pub(super) const fn new_secret(path: &'static str) -> FormEntry {
+    FormEntry::NewSecret(path)
+}
+
+/// A field that is folded away with the others, though its object is not.
+pub(super) const fn later(path: &'static str) -> FormEntry {
+    FormEntry::Later(path)
+}
+
 /// A part of the request's path.
 pub(super) const fn of_path(name: &'static str) -> FormEntry {
     FormEntry::OfPath(name)
@@ -67,6 +81,8 @@ impl FormEntry {
             Self::Field { path, .. }
             | Self::Always { path, .. }
             | Self::Receivers(path)
+            | Self::NewSecret(path)
+            | Self::Later(path)
             | Self::Without(path) => Some(path),
             Self::OfPath(_) | Self::Others => None,
         }

@@ -8,15 +8,20 @@ use crate::console::elements::zone;
 use crate::console::fields::{Field, FieldKind};
 use crate::console::form::{Form, instant, written};
 use crate::console::json::indented;
+use crate::console::personal_data;
 use crate::console::prelude::*;
+use crate::console::texts::Texts;
 use crate::model::json::carried;
 
 /// What was typed in a field, as text.
 pub(super) fn typed(field: &Field, given: &Form) -> String {
     match field.kind {
-        FieldKind::Secret | FieldKind::SecretLines | FieldKind::Bytes | FieldKind::Lines => {
-            given.raw(&field.path).unwrap_or_default().replace("\r\n", "\n")
-        }
+        FieldKind::PersonalData => personal_data::typed(&field.path, given),
+        FieldKind::Secret
+        | FieldKind::NewSecret
+        | FieldKind::SecretLines
+        | FieldKind::Bytes
+        | FieldKind::Lines => given.raw(&field.path).unwrap_or_default().replace("\r\n", "\n"),
         _ => {
             let all: Vec<&str> =
                 given.all(&field.path).flat_map(str::lines).map(str::trim).collect();
@@ -27,7 +32,7 @@ pub(super) fn typed(field: &Field, given: &Form) -> String {
 
 /// The value of a field; `None` if it is empty.
 /// Fails with what is wrong with what was typed.
-pub(super) fn read(field: &Field, given: &Form) -> Result<Option<Value>, String> {
+pub(super) fn read(t: &Texts, field: &Field, given: &Form) -> Result<Option<Value>, String> {
     if let FieldKind::Is(value) = &field.kind {
         return Ok(Some(value.clone()));
     }
@@ -41,7 +46,7 @@ pub(super) fn read(field: &Field, given: &Form) -> Result<Option<Value>, String>
     let lines = || text.lines().filter(|line| !line.is_empty());
     Ok(Some(match &field.kind {
         FieldKind::Bytes => BASE64.encode(text.as_bytes()).into(),
-        FieldKind::Number => text.parse::<i64>().map_err(|error| error.to_string())?.into(),
+        FieldKind::Number => text.parse::<i64>().ok().ok_or(t.no_number)?.into(),
         FieldKind::List | FieldKind::Many(_) | FieldKind::SomeOf(_) => lines().collect(),
         FieldKind::Choice(words) if words.iter().any(|word| word == "true") => {
             (text == "true").into()
@@ -49,17 +54,27 @@ pub(super) fn read(field: &Field, given: &Form) -> Result<Option<Value>, String>
         FieldKind::Pairs => {
             let pair = |line: &str| {
                 let (name, value) =
-                    line.split_once(':').ok_or_else(|| format!("{line:?} has no colon"))?;
+                    line.split_once(':').ok_or_else(|| format!("{line:?} {}", t.no_pair))?;
                 Ok((name.trim().to_owned(), Value::from(value.trim())))
             };
             Value::Object(lines().map(pair).collect::<Result<Map<_, _>, String>>()?)
         }
-        FieldKind::Json => match carried::read(text.as_bytes()) {
+        FieldKind::Json | FieldKind::PersonalData => match carried::read(text.as_bytes()) {
             Err(_) if text.chars().all(is_of_word) => text.into(),
-            found => found.map_err(|error| error.to_string())?,
+            found => {
+                found.map_err(|error| no_json(t, &text).unwrap_or_else(|| format!("{error}.")))?
+            }
         },
         _ => text.into(),
     }))
+}
+
+/// The place from which on a text is no JSON.
+fn no_json(t: &Texts, text: &str) -> Option<String> {
+    let error = serde_json::from_str::<serde::de::IgnoredAny>(text).err()?;
+    let line = error.line();
+    let column = error.column();
+    Some(format!("{} {} {line}, {} {column}.", t.is_no_json, t.line, t.column))
 }
 
 /// A time that was typed in a field, as the API takes it. Only the past has words.
@@ -83,11 +98,15 @@ pub(super) fn present(field: &Field, thing: &Value) -> String {
         value.as_array().is_some_and(Vec::is_empty) || value.as_object().is_some_and(Map::is_empty);
     match (&field.kind, value) {
         _ if is_empty => String::new(),
-        (_, Value::Null) | (FieldKind::Secret | FieldKind::SecretLines | FieldKind::Is(_), _) => {
-            String::new()
+        (_, Value::Null)
+        | (
+            FieldKind::Secret | FieldKind::NewSecret | FieldKind::SecretLines | FieldKind::Is(_),
+            _,
+        ) => String::new(),
+        (FieldKind::Json | FieldKind::PersonalData, Value::String(word)) => word.clone(),
+        (FieldKind::Json | FieldKind::PersonalData, value) => {
+            indented(&carried::written(value), usize::MAX)
         }
-        (FieldKind::Json, Value::String(word)) => word.clone(),
-        (FieldKind::Json, value) => indented(&carried::written(value), usize::MAX),
         (FieldKind::Pairs, Value::Object(pairs)) => {
             let line = |(name, value): (&String, &Value)| format!("{name}: {}", text(value));
             pairs.iter().map(line).collect::<Vec<_>>().join("\n")
@@ -123,10 +142,11 @@ pub(super) fn label(view: &View<'_>, name: &str) -> String {
         .unwrap_or_else(|| word(name))
 }
 
-/// The fields, those of one object together. An error of one field is shown at it.
+/// The fields, those of one object together. An error of one field is shown at it. `within`: the object that is named already.
 pub(super) fn all(
     view: &View<'_>,
     fields: &[&Field],
+    within: &str,
     given: &Form,
     error: Option<&PageError>,
 ) -> Markup {
@@ -134,7 +154,7 @@ pub(super) fn all(
     html! {
         @for group in groups {
             @let name = group.first().map_or("", |field| field.group());
-            @if name.is_empty() || group.len() < 2 {
+            @if name == within || name.is_empty() || group.len() < 2 {
                 @for field in group { (one(view, field, given, error)) }
             } @else {
                 fieldset {
@@ -165,6 +185,8 @@ fn one(view: &View<'_>, field: &Field, given: &Form, error: Option<&PageError>) 
             @if let FieldKind::Many(words) = kind {
                 fieldset.plain aria-describedby=[told] { legend { (label(view, field.name())) }
                     @for choice in words { label { input type="checkbox" name=(path) value=(choice) checked[given.all(path).any(|one| one == choice)]; " " (word(choice)) } } }
+            } @else if *kind == FieldKind::PersonalData {
+                fieldset.plain.choices aria-describedby=[told] { legend { (label(view, field.name())) } (personal_data::show(view, field, given)) }
             } @else if let FieldKind::SomeOf(offered) = kind {
                 fieldset.plain aria-describedby=[told] { legend { (label(view, field.name())) }
                     @for one in offered { label { input type="checkbox" name=(path) value=(one.name) checked[given.all(path).any(|name| name == one.name)]; " " (one.name) " " (state(&one.state)) } } }
@@ -173,7 +195,7 @@ fn one(view: &View<'_>, field: &Field, given: &Form, error: Option<&PageError>) 
                     @match kind {
                         FieldKind::Time => input name=(path) value=(value) required[required] aria-describedby=[told] placeholder="2026-01-31 18:00" data-time;,
                         FieldKind::Number => input name=(path) value=(value) required[required] aria-describedby=[told] inputmode="numeric";,
-                        FieldKind::Secret => input type="password" name=(path) required[required] aria-describedby=[told] autocomplete="new-password";,
+                        FieldKind::Secret | FieldKind::NewSecret => input type="password" name=(path) required[required] aria-describedby=[told] autocomplete="new-password";,
                         FieldKind::Choice(words) => select name=(path) required[required] aria-describedby=[told] {
                             @if !required || !words.contains(&value) { option value="" {} }
                             @for choice in words { option value=(choice) selected[*choice == value] { (chosen(view, choice)) } }
@@ -184,6 +206,9 @@ fn one(view: &View<'_>, field: &Field, given: &Form, error: Option<&PageError>) 
                         _ => textarea name=(path) rows=(rows(kind, &value)) spellcheck="false" required[required && *kind != FieldKind::Bytes] aria-describedby=[told] { "\n" (value) },
                     }
                 }
+            }
+            @if *kind == FieldKind::NewSecret {
+                label.choice { input type="checkbox" name=(field.make()) value="yes" checked[given.get(&field.make()).is_some()]; span { (view.t.make_secret) } }
             }
             @if *kind == FieldKind::Bytes && given.get(&field.file()).is_none() {
                 label { span { (view.t.or_file) } input type="file" name=(field.file()); }

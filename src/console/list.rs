@@ -236,7 +236,7 @@ impl<'a> List<'a> {
         let rest = others(view, &["columns"]);
         let csv = with_query(&view.head.path, rest.iter().copied().chain([("csv", "all")]));
         html! {
-            details.columns { summary { (view.t.columns) }
+            details.columns { summary { (view.t.columns_and_csv) }
                 form.filters method="get" action=(view.head.path) {
                     @for (name, value) in &rest { input type="hidden" name=(name) value=(value); }
                     @for (name, label, is_shown) in self.cells.offered(view, chosen) {

@@ -24,6 +24,7 @@ mod layout;
 mod list;
 mod page;
 mod pages;
+mod personal_data;
 mod prelude;
 mod standing;
 mod story;

@@ -20,6 +20,7 @@ mod hmac_header;
 mod json_variants;
 mod mailgun;
 mod naming;
+pub mod new_secret;
 mod paypal;
 pub mod provider;
 pub mod sample;

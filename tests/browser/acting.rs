@@ -242,3 +242,70 @@ fn a_typed_time_is_one_of_the_zone_that_pages_show() {
     assert!(page.contains("2026-01-31T12:30:05.250Z") && page.contains(">UTC</small>"), "{page}");
     browser.scripts(true);
 }
+
+#[test]
+fn a_provider_is_made_with_a_new_secret_and_a_policy_in_words() {
+    let Some(driver) = Driver::start() else { return };
+    let (world, browser) = (World::empty(), driver.browser());
+    world.enter(&browser, "anna");
+    browser.open(&world.at("/console/act/create-provider?back=/console/sources"));
+    browser.fill("[name=name]", "shop");
+    browser.run("const kind = document.querySelector('[name=\"scheme.kind\"]'); kind.value = 'stripe'; kind.dispatchEvent(new Event('change', { bubbles: true }))");
+    browser.click("[name=secret\\.make]");
+    // Rules are typed only for a policy of one's own.
+    assert!(!browser.has("[name=\"pii.rules\"]:enabled"));
+    browser.click("[name=pii][value=own]");
+    assert!(browser.has("[name=\"pii.rules\"]:enabled"));
+    browser.click("[name=pii][value*=seal]");
+    browser.follow("form.act button.primary");
+    shows(&browser.text("main"), &["shown once", "whsec_", "/in/shop"]);
+    let made = world.rig.get("/v1/providers/shop");
+    assert_eq!(made["pii"]["rules"][0]["action"], "seal", "{made}");
+    browser.press("Go on");
+    assert!(!browser.text("main").contains("whsec_"));
+    browser.press("A signed sample");
+    shows(&browser.text("main"), &["is taken"]);
+    // A change shows the sentence that was chosen, and sends nothing of it.
+    browser.press("Change");
+    assert!(browser.has("[name=pii][value*=seal]:checked"), "{}", browser.text("main"));
+}
+
+#[test]
+fn what_is_typed_stays_for_its_person_when_the_service_is_gone() {
+    let Some(driver) = Driver::start() else { return };
+    let (mut world, browser) = (World::empty(), driver.browser());
+    // The same address after the restart, as a service has it.
+    let address = world.rig.address();
+    world.rig.restart_with(|settings| settings.listen.api = address);
+    world.enter(&browser, "anna");
+    let form = "/console/act/create-user?back=/console/";
+    browser.open(&world.at(form));
+    assert!(browser.has(".kept[hidden]"));
+    browser.fill("[name=name]", "night-work");
+    browser.fill("[name=password]", "a-secret-that-nobody-keeps");
+    world.rig.stop();
+    browser.run("document.querySelector('form.act').requestSubmit()");
+    world.rig.start_again();
+    let kept = || browser.run("return document.querySelector('[name=name]').value");
+    browser.open(&world.at(form));
+    assert_eq!(kept(), "night-work");
+    assert!(browser.has(".kept:not([hidden])"));
+    let stored = browser.run("return JSON.stringify({ ...sessionStorage })");
+    assert!(!stored.to_string().contains("nobody-keeps"), "{stored}");
+    // Another person who logs in here sees nothing of it.
+    world.enter(&browser, "otto");
+    world.enter(&browser, "anna");
+    browser.open(&world.at(form));
+    assert_eq!(kept(), "");
+    // What is not wanted goes at once, and what was done is not kept.
+    browser.fill("[name=name]", "night-work");
+    browser.open(&world.at(form));
+    browser.click(".kept button");
+    assert_eq!(kept(), "");
+    browser.fill("[name=name]", "night-work");
+    browser.run("document.querySelector('[name=role]').value = 'read'");
+    browser.follow("form.act button.primary");
+    browser.open(&world.at(form));
+    assert_eq!(kept(), "");
+    assert_eq!(world.rig.get("/v1/users/night-work")["role"], "read");
+}

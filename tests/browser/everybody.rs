@@ -107,7 +107,8 @@ document.addEventListener('focusin', ({ target }) => {
 /// How many elements Tab must reach: radio buttons of one name are one.
 const FOCUSABLE: &str = r"
 const all = [...document.querySelectorAll('a[href], button, input, select, textarea, summary, [tabindex]')];
-return all.filter((e) => e.tabIndex >= 0 && !e.disabled && e.type !== 'hidden' && e.checkVisibility({ visibilityProperty: true })).length;
+const isFirst = (e) => e.type !== 'radio' || all.find((other) => other.type === 'radio' && other.name === e.name) === e;
+return all.filter((e) => e.tabIndex >= 0 && isFirst(e) && !e.disabled && e.type !== 'hidden' && e.checkVisibility({ visibilityProperty: true })).length;
 ";
 
 const TAB: &str = "\u{e004}";

@@ -2,7 +2,7 @@
 
 use std::io::Read as _;
 
-use crate::it::console_rig::{Browser, Form, form, links};
+use crate::it::console_rig::{Browser, Form, form, links, unescaped};
 use crate::rig::prelude::*;
 
 /// The form that a page's link leads to.
@@ -103,12 +103,13 @@ fn what_is_wrong_stands_at_its_field_and_what_was_typed_stays() {
     let url = Receiver::new().url();
     let well = [("name", "erp"), ("url", &*url), ("owner_id", "ann & ben")];
     for (path, text, why) in [
-        ("filter", "[{", "EOF while parsing"),
-        ("policy.max_attempts", "many", "invalid digit"),
+        ("filter", "[{", "It is not JSON: line 1, column 2."),
+        ("filter", "word", "filter must be a list."),
+        ("policy.max_attempts", "many", "This must be a whole number."),
         ("headers", "X-Shop north", "has no colon"),
         ("policy.rate", "ten", "ten"),
         ("url", "ftp://there", "url"),
-        ("order.group", "NOT A NAME", "group must match"),
+        ("order.group", "NOT A NAME", "group must have 1 to 63 of the characters a-z, 0-9 and -."),
     ] {
         let mut typed = well.to_vec();
         typed.retain(|(name, _)| *name != path);
@@ -125,6 +126,52 @@ fn what_is_wrong_stands_at_its_field_and_what_was_typed_stays() {
         }
     }
     assert_eq!(rig.get("/v1/subscriptions")["items"], json!([]), "nothing was made");
+}
+
+#[test]
+fn a_policy_of_ones_own_and_a_secret_that_lacks_are_told_at_their_fields() {
+    let rig = Rig::new();
+    rig.user("anna", "admin");
+    let browser = Browser::enter(&rig, "anna");
+    let form = asked(&browser, "/console/sources", "create-provider");
+    let well = [("name", "shop"), ("scheme.kind", "stripe")];
+    let rules = r#"{"rules":[{"path":"$.a","action":"blur"}]}"#;
+    for (more, path, why) in [
+        (
+            &[("pii", "own"), ("pii.rules", rules), ("secret", "whsec_x")][..],
+            "pii",
+            "drop, mask, hash",
+        ),
+        (
+            &[("pii", "own"), ("pii.rules", "{"), ("secret", "whsec_x")],
+            "pii",
+            "It is not JSON: line 1",
+        ),
+        (&[("pii", "own"), ("secret", "whsec_x")], "pii", "this field is required."),
+        (&[("pii", "allow")], "secret", "Give the provider's signing secret"),
+    ] {
+        let typed = [&well[..], more].concat();
+        let page = browser.submit(&form, &typed).is(422).text();
+        let note = page.split(&format!("id=\"about.{path}\"")).nth(1).unwrap();
+        let note = note.split("</p>").next().unwrap();
+        assert!(unescaped(note).contains(why), "{path}: {note}");
+    }
+    let rules = rules.replace("blur", "drop");
+    let own = [("pii", "own"), ("pii.rules", rules.as_str()), ("secret.make", "yes")];
+    let made = [&well[..], &own].concat();
+    let page = browser.submit(&form, &made).is(200).text();
+    assert!(page.contains("whsec_") && page.contains("/in/shop"), "{page}");
+    assert_eq!(rig.get("/v1/providers/shop")["pii"]["rules"][0]["action"], "drop");
+    // The form of a change sends nothing that was not touched.
+    let change = asked(&browser, "/console/providers/shop", "change-provider");
+    assert_eq!(change.value("pii"), "own");
+    let before = rig.get("/v1/audit-events?limit=1")["items"][0]["seq"].clone();
+    browser.submit(&change, &[]).is(303);
+    let last = rig.get("/v1/audit-events?limit=1")["items"][0].clone();
+    assert!(
+        last["seq"] != before && last["changes"].as_object().is_none_or(serde_json::Map::is_empty),
+        "{last}"
+    );
 }
 
 #[test]

@@ -181,7 +181,7 @@ pub(crate) fn form(html: &str, action: &str) -> Option<Form> {
     let (tag, html) = found;
     let mut fields = Vec::new();
     for input in html.split("<input").skip(1).map(|rest| rest.split('>').next().unwrap()) {
-        let is_off = attribute(input, "type").as_deref() == Some("checkbox")
+        let is_off = matches!(attribute(input, "type").as_deref(), Some("checkbox" | "radio"))
             && !input.split(' ').any(|word| word.starts_with("checked"));
         if let Some(name) = attribute(input, "name").filter(|_| !is_off) {
             fields.push((name, attribute(input, "value").unwrap_or_default()));

@@ -257,7 +257,7 @@ fn names_of_ours_and_of_secrets_can_be_neither_listed_nor_written() {
             let body = merged(json!({ "name": "erp", "url": url }), &content);
             let detail = rig.post("/v1/subscriptions", &body).is(422).detail();
             let is_name = !name.contains(' ') && !name.is_empty();
-            let why = if is_name { "The header " } else { " must match the pattern " };
+            let why = if is_name { "The header " } else { " must be the name of a header field" };
             assert!(detail.contains(why), "{name}: {detail}");
         }
     }

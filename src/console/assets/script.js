@@ -175,6 +175,55 @@ function ofKind(root) {
   }
 }
 
+// What is typed in a form is kept in this tab, so that a service that was killed, a session that ended or a page that was left
+// loses none of it. It is its person's alone: another one who logs in here takes it away. Secrets are not kept.
+const person = document.querySelector(".me span")?.textContent.split(" · ")[0];
+const draftOf = (form) => `draft ${person} ${form.getAttribute("action")} ${form.querySelector("[name=id], [name=name][type=hidden]")?.value || ""}`;
+const isKept = (field) => field.name && !field.matches("[type=hidden], [type=password], [type=file], .secret");
+function drafts() {
+  const store = window.sessionStorage;
+  for (const key of Object.keys(store)) {
+    if (person && key.startsWith("draft ") && !key.startsWith(`draft ${person} `)) store.removeItem(key);
+  }
+  const sent = store.getItem("sent");
+  store.removeItem("sent");
+  const form = document.querySelector("form.act");
+  // What was sent and led to another page is done.
+  if (sent && person && (!form || draftOf(form) !== sent)) store.removeItem(sent);
+  if (!form || !person) return;
+  const key = draftOf(form);
+  const fields = [...form.elements].filter(isKept);
+  const kept = JSON.parse(store.getItem(key) || "{}");
+  // The answer to a form that was sent has what was typed already, and its address has no query.
+  if (location.search) {
+    let isFilled = false;
+    for (const field of fields) {
+      const value = kept[field.name + (field.type === "radio" || field.type === "checkbox" ? ` ${field.value}` : "")];
+      if (value === undefined) continue;
+      if (typeof value === "boolean") field.checked = value;
+      else field.value = value;
+      if (!isChanged(field)) continue;
+      isFilled = true;
+      field.closest("details")?.setAttribute("open", "");
+    }
+    form.querySelector(".kept").hidden = !isFilled;
+    form.dispatchEvent(new Event("change"));
+  }
+  form.addEventListener("input", () => {
+    const typed = {};
+    for (const field of fields.filter(isChanged)) {
+      const isBox = field.type === "radio" || field.type === "checkbox";
+      typed[field.name + (isBox ? ` ${field.value}` : "")] = isBox ? field.checked : field.value;
+    }
+    store.setItem(key, JSON.stringify(typed));
+  });
+  form.addEventListener("reset", () => {
+    store.removeItem(key);
+    form.querySelector(".kept").hidden = true;
+  });
+  form.addEventListener("submit", () => store.setItem("sent", key));
+}
+
 function enhance(root) {
   localTimes(root);
   localFields(root);
@@ -271,5 +320,6 @@ addEventListener("pageshow", (event) => {
 });
 
 enhance(document);
+drafts();
 const main = document.querySelector("main");
 if (main) keepFresh(main);

@@ -85,7 +85,7 @@ impl Serialize for Pii {
 impl<'de> Deserialize<'de> for Pii {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let read = Self::from_json(&serde_json::Value::deserialize(from)?);
-        let unusable = |error| format!("The policy on personal data cannot be used: {error}");
+        let unusable = |error| format!("The `pii` policy on personal data cannot be used: {error}");
         read.map_err(|error| D::Error::custom(unusable(error)))
     }
 }
