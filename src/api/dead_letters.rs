@@ -1,4 +1,4 @@
-//! `/v1/dead-letters/…`: counts dead letters by error; sends again or discards those that match a filter.
+//! `/v1/dead-letters/…`: counts dead letters by error and answer; sends again or discards those that match a filter.
 //!
 //! Not here: the list of them ([`super::deliveries`]).
 
@@ -20,10 +20,13 @@ pub(super) const RESOURCE: Resource = Resource {
         get("/v1/dead-letters/summary", Read, Listed(summary))
             .doc(
                 "summarizeDeadLetters",
-                "Count dead letters by subscription and error",
+                "Count dead letters by subscription, error and answer",
                 &[SUBSCRIPTION, SINCE, UNTIL],
             )
-            .about("Counts the newest 1,000, in at most 100 groups, the largest first.")
+            .about(
+                "Counts the newest 1,000, in at most 100 groups, the largest first. `answer` is what the target said, in \
+                 one sentence; it is a filter of the list, of replay and of discard.",
+            )
             .returns(&[Returns::json::<Summary>(200, "The groups.")]),
         post("/v1/dead-letters/replay", Operate, Act("job.replay_dead_letters", replay))
             .doc("replayDeadLetters", "Send dead letters again", &[])
@@ -32,7 +35,9 @@ pub(super) const RESOURCE: Resource = Resource {
                  Later dead letters are not included.",
             )
             .returns(MADE)
-            .body::<Request>(r#"{"filter":{"subscription":"erp","code":503},"rate":50}"#),
+            .body::<Request>(
+                r#"{"filter":{"subscription":"erp","code":422,"answer":"unknown article A-99"},"rate":50}"#,
+            ),
         post("/v1/dead-letters/discard", Operate, Act("job.discard_dead_letters", discard))
             .doc("discardDeadLetters", "Discard dead letters", &[])
             .about("They are cancelled, with the reason; their rows stay.")
@@ -80,7 +85,7 @@ fn discard(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     jobs::start(api, call, request, dry_run)
 }
 
-/// Dead letters by subscription and error.
+/// Dead letters by subscription, error and answer.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "DeadLetterSummary")]
 struct Summary {

@@ -49,6 +49,11 @@ const CLASS: Param =
     Param::query::<AttemptClass>("class", "Only those whose last attempt ended like this.", "");
 const CODE: Param =
     Param::query::<Whole<100, 999>>("code", "Only those whose last answer had this status.", "503");
+const ANSWER: Param = Param::query::<SomeText>(
+    "answer",
+    "Only those whose target answered in this sentence, as the summary has it.",
+    "unknown article A-99",
+);
 
 /// Deliveries.
 pub(super) const RESOURCE: Resource = Resource {
@@ -94,7 +99,7 @@ pub(super) const RESOURCE: Resource = Resource {
             .doc(
                 "listDeadLetters",
                 "List the dead letters",
-                &[SUBSCRIPTION, CLASS, CODE, SINCE, UNTIL, LIMIT, AFTER],
+                &[SUBSCRIPTION, CLASS, CODE, ANSWER, SINCE, UNTIL, LIMIT, AFTER],
             )
             .about(
                 "Deliveries that were given up. They stay until a person retries or cancels them.",
@@ -134,6 +139,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         in_flight: is_asked.then(|| all.into_iter().map(|(delivery, _)| delivery.0).collect()),
         class: query.one_of("class", AttemptClass::ALL, AttemptClass::as_str)?,
         code: code(query)?,
+        answer: None,
         made: query.span()?,
     };
     page(api, call, &filter)
@@ -147,6 +153,7 @@ pub(super) fn list_dead(api: &Api, call: &Call) -> Result<Response, Problem> {
         subscription: query.text("subscription"),
         class: query.one_of("class", AttemptClass::ALL, AttemptClass::as_str)?,
         code: code(query)?,
+        answer: query.text("answer"),
         made: query.span()?,
         ..delivery_lists::DeliveryFilter::default()
     };

@@ -236,7 +236,11 @@ fn act(
 /// `POST /v1/events/replay`
 fn replay_events(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Request { filter, dry_run, rate } = call.json()?;
-    none_of(&[("provider", filter.provider.is_some()), ("ids", filter.ids.is_some())])?;
+    none_of(&[
+        ("provider", filter.provider.is_some()),
+        ("ids", filter.ids.is_some()),
+        ("answer", filter.answer.is_some()),
+    ])?;
     let request = JobRequest { kind: JobKind::ReplayEvents, filter, rate, reason: None };
     start(api, call, request, dry_run)
 }
@@ -248,6 +252,7 @@ fn replay_webhook_events(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
         ("aggregate_type", filter.aggregate_type.is_some()),
         ("aggregate_id", filter.aggregate_id.is_some()),
         ("ids", filter.ids.is_some()),
+        ("answer", filter.answer.is_some()),
     ])?;
     let request = JobRequest { kind: JobKind::ReplayWebhookEvents, filter, rate, reason: None };
     start(api, call, request, dry_run)
@@ -271,6 +276,7 @@ fn expunge(api: &Api, call: &Call, kind: JobKind) -> Result<Audited<Value>, Prob
         ("class", filter.class.is_some()),
         ("code", filter.code.is_some()),
         ("ids", filter.ids.is_some()),
+        ("answer", filter.answer.is_some()),
         ("provider", filter.provider.is_some() && is_of_events),
         ("aggregate_type", filter.aggregate_type.is_some() && !is_of_events),
         ("aggregate_id", filter.aggregate_id.is_some() && !is_of_events),

@@ -116,6 +116,7 @@ const DEAD_LETTER_WHICH: &[Flag] = &[
     optional("filter.ids").value("IDS").not(&["all"]).help("Ids of deliveries"),
     own("all").help("All that fit the other flags"),
     field("filter.code").value("STATUS"),
+    field("filter.answer").help("Only those whose target said this, as the summary shows it"),
     field("filter.event_type").value("TYPE").help("Only those of this event type"),
     field("filter.aggregate_type").value("TYPE"),
     field("filter.aggregate_id").value("ID"),
@@ -131,7 +132,10 @@ const DEAD_LETTER_VERBS: &[CommandRow] = &[
     command("show", "One dead letter with its event, its attempts, and how to send it again")
         .calls("getDelivery")
         .answered(show),
-    command("summary", "Count dead letters by subscription and error; at most the newest 1,000")
+    command(
+        "summary",
+        "Count dead letters by subscription, error and what the target said; at most the newest 1,000",
+    )
         .calls("summarizeDeadLetters")
         .answered(summary),
     command(
@@ -297,7 +301,7 @@ const GROUPS: Columns = Columns {
         column("TO", 0, "subscription"),
         column("CLASS", 1, "class"),
         column("STATUS", 1, "code"),
-        column("REASON", 1, "reason"),
+        column("ANSWER", 0, "answer"),
         column("FIRST (UTC)", 3, "oldest_at"),
         column("LAST (UTC)", 2, "newest_at"),
         column("EXAMPLE", 2, "sample"),

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::base::words::{self, words};
+use crate::model::answer_sentence;
 use crate::model::delivery::DeliveryState;
 use crate::model::json_fields;
 use crate::model::outcome::AttemptClass;
@@ -33,6 +34,8 @@ pub const MAX_COUNTED: u64 = 100_000;
 pub const MAX_IDS: usize = 1000;
 /// Deliveries of a job that are kept, to tell what became of them.
 pub const MAX_REACHED: usize = 1000;
+/// The longest sentence of an answer.
+const MAX_ANSWER_CHARS: usize = answer_sentence::MAX_CHARS;
 /// The highest rate.
 pub const MAX_RATE: u64 = 10_000;
 
@@ -99,6 +102,9 @@ pub struct JobFilter {
     #[serde(deserialize_with = "json_fields::whole")]
     #[schemars(range(min = 100, max = 999))]
     pub code: Option<u32>,
+    /// The sentence in which the target answered, as `GET /v1/dead-letters/summary` has it. Only for dead letters.
+    #[schemars(length(min = 1, max = MAX_ANSWER_CHARS))]
+    pub answer: Option<String>,
     /// The exact type.
     pub event_type: Option<String>,
     /// The aggregate's type. Not for webhook events.

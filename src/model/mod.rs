@@ -4,6 +4,7 @@
 //! three use the same struct.
 
 pub mod address;
+pub mod answer_sentence;
 pub mod attempt;
 pub mod audit;
 pub mod credential;

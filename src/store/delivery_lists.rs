@@ -112,7 +112,11 @@ pub(super) const NEWEST: &str = newest_seq!("deliveries");
 // The partial index serves a list only if the statement contains the state as a literal.
 pub(super) const PAGE_OF_DEAD: &str = newest_first!(
     "deliveries" where "tenant = ?4 AND state = 'dead_letter' AND (?6 IS NULL OR last_class = ?6) AND ",
-    of_code!("?7"), " AND ", of_subscription!()
+    of_code!("?7"), " AND ", of_subscription!(),
+    " AND (?8 IS NULL
+       OR ?8 = coalesce((SELECT answer_sentence(a.excerpt, a.failed_reason, deliveries.reason) FROM attempts AS a
+                          WHERE a.delivery_seq = deliveries.seq AND a.n = attempt_count),
+                        answer_sentence(NULL, NULL, deliveries.reason)))"
 );
 
 pub(super) const CUTOFF_OF_DEAD: &str =
@@ -145,6 +149,8 @@ pub struct DeliveryFilter {
     pub class: Option<AttemptClass>,
     /// The HTTP status of their last attempt.
     pub code: Option<u16>,
+    /// The sentence in which the target answered. Only for dead letters.
+    pub answer: Option<String>,
     /// Whether they wait behind others.
     pub postponed: Option<bool>,
     /// Those that were never attempted, by their place in the queue.
@@ -153,6 +159,14 @@ pub struct DeliveryFilter {
     pub in_flight: Option<Vec<i64>>,
     /// When they were made.
     pub made: Span,
+}
+
+impl DeliveryFilter {
+    /// Whether few rows of an index by state may match.
+    fn is_of_few(&self) -> bool {
+        let Self { subscription, class, code, answer, .. } = self;
+        subscription.is_some() || class.is_some() || code.is_some() || answer.is_some()
+    }
 }
 
 /// A page of deliveries, newest first.
@@ -213,11 +227,12 @@ pub fn page(
                 _ => None,
             };
         if let Some((cutoff, page)) = indexed {
-            if subscription.is_some() || class.is_some() || code.is_some() {
+            if filter.is_of_few() {
                 range.limit_rows(tx, cutoff, params![tenant])?;
             }
             if *state == Some(DeliveryState::DeadLetter) {
-                range.seqs(tx, page, limit, params![tenant, subscription, class, code])?
+                let more = params![tenant, subscription, class, code, filter.answer];
+                range.seqs(tx, page, limit, more)?
             } else {
                 range.seqs(tx, page, limit, params![tenant, subscription, code])?
             }

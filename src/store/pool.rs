@@ -13,6 +13,7 @@ use rusqlite::{Connection, OpenFlags};
 use scheduled_thread_pool::ScheduledThreadPool;
 
 use crate::base::id;
+use crate::model::answer_sentence;
 use crate::store::error::{Error, Result};
 use crate::sys::files::directory_of;
 use crate::sys::user;
@@ -144,6 +145,18 @@ pub(super) fn set_up_reader(conn: &Connection) -> rusqlite::Result<()> {
         let source: String = call.get(1)?;
         let key: String = call.get(2)?;
         Ok(id::webhook_id(&tenant, &source, &key))
+    })?;
+    // For grouping dead letters by the target's words, which are not stored in this form.
+    conn.create_scalar_function("answer_sentence", 3, flags, |call| {
+        let excerpt: Option<String> = call.get(0)?;
+        let failed_reason: Option<String> = call.get(1)?;
+        let reason: Option<String> = call.get(2)?;
+        let [excerpt, failed_reason, reason] = [&excerpt, &failed_reason, &reason];
+        Ok(answer_sentence::of_dead_letter(
+            excerpt.as_deref(),
+            failed_reason.as_deref(),
+            reason.as_deref(),
+        ))
     })
 }
 

@@ -27,7 +27,16 @@ fn many_are_sent_again_by_one_job_that_is_watched_to_its_end() {
     let (rig, _target) = with_dead_letters(120);
     let summary = rig.ok(&["dead-letter", "summary"]);
     assert!(summary.contains("120") && summary.contains("poison"), "{summary}");
-    assert_eq!(rig.json(&["dead-letter", "summary"])["groups"][0]["count"], 120);
+    let group = rig.json(&["dead-letter", "summary"])["groups"][0].clone();
+    assert_eq!(group["count"], 120);
+    for (answer, count) in [(group["answer"].as_str().unwrap(), 120), ("other", 0)] {
+        let args = ["dead-letter", "replay", "--answer", answer, "--dry-run"];
+        assert_eq!(rig.json(&args)["count"], count, "{answer}");
+        assert_eq!(
+            rig.items(&["dead-letter", "list", "--answer", answer, "--limit", "500"]).len(),
+            count
+        );
+    }
     assert!(rig.ok(&["dead-letter", "show", "dlv_1"]).contains("aggregate_id"));
     rig.run(&["dead-letter", "replay", "--yes"]).ends(2, &["say which"]);
     let job = rig.json(&["dead-letter", "replay", "--class", "poison", "--yes"]);

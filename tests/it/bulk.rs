@@ -1,5 +1,6 @@
 //! Acting on many: jobs that replay or discard dead letters and events, in order, once, and at a rate.
 
+use crate::it::console_rig::encoded;
 use crate::rig::prelude::*;
 
 /// A rig with so many dead letters of one subscription. They died because their events lack what its URL names, so
@@ -326,6 +327,88 @@ fn every_filter_finds_what_it_says() {
     }
     rig.post("/v1/dead-letters/replay", &json!({ "dry_run": true })).is(400);
     rig.post("/v1/dead-letters/discard", &json!({ "filter": {}, "reason": " " })).is(422);
+}
+
+#[test]
+fn dead_letters_are_sent_again_or_discarded_by_what_the_target_said() {
+    let (rig, receiver) = (Rig::new(), Receiver::new());
+    let terms = json!({ "ordering": "strict", "order": { "head_of_line": "skip" } });
+    rig.subscribe_with("erp", &receiver, &terms);
+    let json_type = [("content-type", "application/json".to_owned())];
+    receiver.decide(move |request| {
+        let n: u32 = String::from_utf8_lossy(&request.body).parse().unwrap();
+        // Five refusals in a row would hold the rest.
+        let detail = match n % 4 {
+            3 => return Reply::status(200),
+            1 => "the period is closed".to_owned(),
+            _ => format!("unknown article A-99 (0199aa11-bb22-7cc3-8dd4-{n:012})"),
+        };
+        let body = json!({ "title": "Unprocessable", "detail": detail }).to_string();
+        Reply::Answer(422, json_type.to_vec(), body.into_bytes())
+    });
+    for n in 0..12 {
+        rig.publish(&event(n, &json!({})));
+    }
+    until("nine are dead", || dead(&rig) == 9);
+    rig.settle();
+    let (article, period) = ("unknown article A-99 (…)", "the period is closed");
+    let groups = rig.get("/v1/dead-letters/summary")["groups"].clone();
+    assert_eq!(groups.as_array().unwrap().len(), 2, "{groups}");
+    has(&groups[0], &json!({ "answer": article, "count": 6, "code": 422, "editable": "dlv_11" }));
+    has(&groups[1], &json!({ "answer": period, "count": 3, "subscription": "erp" }));
+    let listed = |answer: &str| {
+        let path = format!("/v1/dead-letters?answer={}", encoded(answer));
+        rig.items(&path).iter().map(|row| row["id"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(article).len(), 6);
+    assert_eq!(listed(period), ["dlv_10", "dlv_6", "dlv_2"]);
+    assert_eq!(listed("unknown article"), [""; 0]);
+    let of_article = json!({ "subscription": "erp", "code": 422, "answer": article });
+    let body = json!({ "filter": of_article, "dry_run": true });
+    let counted = rig.post("/v1/dead-letters/replay", &body).is(200).json();
+    has(&counted, &json!({ "count": 6, "more": false }));
+    let before = receiver.count();
+    receiver.always(Reply::status(200));
+    let job = replay(&rig, &of_article);
+    has(&job, &json!({ "state": "completed", "matched": 6, "done": 6, "skipped": 0 }));
+    rig.settle();
+    assert_eq!(bodies(&receiver, before), [0, 2, 4, 6, 8, 10], "in the order of the lane");
+    assert_eq!(listed(article), [""; 0]);
+    let of_period = json!({ "answer": period });
+    let body = json!({ "filter": of_period, "reason": "booked by hand" });
+    let job = done(&rig, rig.post("/v1/dead-letters/discard", &body));
+    has(&job, &json!({ "matched": 3, "done": 3 }));
+    assert_eq!((dead(&rig), receiver.count()), (0, before + 6));
+    for path in ["/v1/events/replay", "/v1/webhook-events/replay"] {
+        rig.post(path, &json!({ "filter": of_period })).is(422).tells("answer is not a filter");
+    }
+}
+
+#[test]
+fn dead_letters_in_lanes_are_sent_again_by_what_the_target_said_at_a_rate() {
+    let (rig, receiver) = with_dead_letters(30, "key");
+    let other = rig.publish(&event(30, &json!({ "aggregate_id": "x" })));
+    rig.settle();
+    assert_eq!(receiver.count(), 1, "{other}");
+    receiver.always(Reply::status(422));
+    rig.publish(&event(31, &json!({ "aggregate_id": "x" })));
+    until("one is refused", || dead(&rig) == 31);
+    receiver.always(Reply::status(200));
+    let sent = receiver.count();
+    let job = replay(&rig, &json!({ "answer": "the target answered 422" }));
+    has(&job, &json!({ "matched": 1, "done": 1 }));
+    rig.settle();
+    assert_eq!(bodies(&receiver, sent), [31]);
+    let groups = rig.get("/v1/dead-letters/summary")["groups"].clone();
+    let filter = json!({ "answer": groups[0]["answer"] });
+    let made = rig.post("/v1/dead-letters/replay", &json!({ "filter": filter, "rate": 10_000 }));
+    has(&done(&rig, made), &json!({ "matched": 30, "done": 30 }));
+    rig.settle();
+    let sent = bodies(&receiver, sent + 1);
+    for key in 0..3 {
+        let of_key: Vec<u32> = sent.iter().filter(|n| *n % 3 == key).copied().collect();
+        assert!(of_key.len() == 10 && of_key.is_sorted(), "{of_key:?}");
+    }
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Table `deliveries`: the next dead letters of a job, lane by lane, and a summary of dead letters by their error.
+//! Table `deliveries`: the next dead letters of a job, lane by lane, and a summary of dead letters by their error and
+//! the target's words.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +37,12 @@ macro_rules! matches_filter {
                                          WHERE a.delivery_seq = d.seq AND a.n = d.attempt_count))
                AND (?10 IS NULL OR coalesce(o.event_type, w.event_type) = ?10)
                AND (?11 IS NULL OR o.aggregate_type = ?11)
-               AND (?12 IS NULL OR o.aggregate_id = ?12)"
+               AND (?12 IS NULL OR o.aggregate_id = ?12)
+               AND (?13 IS NULL
+                OR ?13 = coalesce((SELECT answer_sentence(a.excerpt, a.failed_reason, d.reason)
+                                     FROM attempts AS a
+                                    WHERE a.delivery_seq = d.seq AND a.n = d.attempt_count),
+                                  answer_sentence(NULL, NULL, d.reason)))"
     };
 }
 
@@ -54,10 +60,11 @@ macro_rules! next {
 }
 
 pub(crate) const NEXT: &str =
-    next!("deliveries_attention" where "d.seq > ?2 AND d.seq <= ?13" order "d.seq");
+    next!("deliveries_attention" where "d.seq > ?2 AND d.seq <= ?14" order "d.seq");
 
 pub(crate) const NEXT_OF_LANE: &str = next!(
-    "deliveries_dead_in_lane" where "d.lane = ?2 AND (d.order_at, d.seq) > (?13, ?14)"
+    "deliveries_dead_in_lane" where "d.lane = ?2 AND (d.order_at, d.seq) > (?14, ?15)
+                AND (d.order_at, d.seq) <= (?16, ?17)"
     order "d.order_at, d.seq"
 );
 
@@ -66,13 +73,18 @@ pub(crate) const PLACE: &str = "
      WHERE state = 'dead_letter' AND tenant = ?1 AND seq > ?2
      ORDER BY seq LIMIT 1 OFFSET ?3";
 
+pub(crate) const PLACE_IN_LANE: &str = "
+    SELECT order_at, seq FROM deliveries
+     WHERE lane = ?1 AND state = 'dead_letter' AND (order_at, seq) > (?2, ?3)
+     ORDER BY order_at, seq LIMIT 1 OFFSET ?4";
+
 /// Groups the newest dead letters that an index finds.
 macro_rules! summary {
     ($index:literal, $of:literal) => {
         sql!(
-            "SELECT s.name, d.last_class,
-                    (SELECT a.http_status FROM attempts AS a WHERE a.delivery_seq = d.seq AND a.n = d.attempt_count),
-                    d.reason, count(*), min(d.finished_at), max(d.finished_at), max(d.seq)
+            "SELECT s.name, d.last_class, a.http_status, answer_sentence(a.excerpt, a.failed_reason, d.reason),
+                    max(d.reason), count(*), min(d.finished_at), max(d.finished_at), max(d.seq),
+                    max(iif(d.outbox_seq IS NULL, NULL, d.seq))
                FROM (SELECT l.seq
                        FROM deliveries AS l INDEXED BY " $index "         WHERE l.state = 'dead_letter'
                         AND l.tenant = ?1
@@ -82,6 +94,7 @@ macro_rules! summary {
                       LIMIT ?5) AS newest
                JOIN deliveries AS d ON d.seq = newest.seq
                JOIN subscriptions AS s ON s.seq = d.subscription_seq
+               LEFT JOIN attempts AS a ON a.delivery_seq = d.seq AND a.n = d.attempt_count
               GROUP BY 1, 2, 3, 4
               ORDER BY count(*) DESC, max(d.seq) DESC
               LIMIT ?6"
@@ -103,6 +116,15 @@ struct Dead {
 
 /// A place in a lane: `order_at` and number of the delivery.
 pub(super) type Place = (i64, i64);
+
+/// Dead letters of a lane that match a filter.
+struct FoundInLane {
+    dead: Vec<Dead>,
+    /// The last place that was looked at, if the lane may have more.
+    next: Option<Place>,
+    /// Whether the search has read its share of rows, or the whole lane.
+    has_looked_enough: bool,
+}
 
 /// The search for dead letters that match a job's filter.
 struct Search<'a> {
@@ -139,6 +161,7 @@ impl<'a> Search<'a> {
             filter.event_type,
             filter.aggregate_type,
             filter.aggregate_id,
+            filter.answer,
         ]);
         params.extend_from_slice(place);
         self.tx.rows(sql, &*params, in_order!(Dead { seq, run_no, lane, order_at }))
@@ -174,21 +197,25 @@ impl<'a> Search<'a> {
         Ok((found, None))
     }
 
-    /// The next dead letters of a lane after a place, in its order, and the place of the last one if there may be more.
-    fn next_of_lane(
-        &self,
-        lane: i64,
-        place: Place,
-        limit: u32,
-    ) -> Result<(Vec<Dead>, Option<Place>)> {
-        let mut found = self.rows(NEXT_OF_LANE, lane, limit, params![place.0, place.1])?;
-        let last = found.last().filter(|_| is_full(&found, limit));
+    /// The next dead letters of a lane after a place, in its order.
+    fn next_of_lane(&self, lane: i64, place: Place, limit: u32) -> Result<FoundInLane> {
+        let (order_at, seq) = place;
+        let skipped = MAX_LOOKED_AT.saturating_sub(1);
+        let end: Option<Place> =
+            self.tx.first(PLACE_IN_LANE, (lane, order_at, seq, skipped), |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })?;
+        let (end_at, end_seq) = end.unwrap_or((i64::MAX, i64::MAX));
+        let range = params![order_at, seq, end_at, end_seq];
+        let mut dead = self.rows(NEXT_OF_LANE, lane, limit, range)?;
+        let last = dead.last().filter(|_| is_full(&dead, limit));
         let last = last.map(|dead| (dead.order_at.ms(), dead.seq));
-        found.retain(|dead| self.ids.as_ref().is_none_or(|ids| ids.contains(&dead.seq)));
-        Ok((found, last))
+        dead.retain(|dead| self.ids.as_ref().is_none_or(|ids| ids.contains(&dead.seq)));
+        Ok(FoundInLane { dead, has_looked_enough: last.is_none(), next: last.or(end) })
     }
 
-    /// Adds dead letters of the current lane until the batch is full.
+    /// Adds dead letters of the current lane until the batch is full, or enough rows were looked at. The cursor stays in
+    /// the lane if there may be more.
     fn take_lane(&self, batch: &mut Batch, limit: u32) -> Result<()> {
         while let Some((lane, order_at, seq)) = batch.cursor.lane {
             let have = u32::try_from(batch.items.len()).unwrap_or(u32::MAX);
@@ -196,9 +223,12 @@ impl<'a> Search<'a> {
             if room == 0 {
                 break;
             }
-            let (found, last) = self.next_of_lane(lane, (order_at, seq), room)?;
-            batch.items.extend(found.iter().map(item));
-            batch.cursor.lane = last.map(|(order_at, seq)| (lane, order_at, seq));
+            let found = self.next_of_lane(lane, (order_at, seq), room)?;
+            batch.items.extend(found.dead.iter().map(item));
+            batch.cursor.lane = found.next.map(|(order_at, seq)| (lane, order_at, seq));
+            if found.has_looked_enough {
+                break;
+            }
         }
         Ok(())
     }
@@ -224,7 +254,7 @@ pub(super) fn next(tx: &ReadTx<'_>, job: &NewJob, cursor: &Cursor, limit: u32) -
     let mut lanes = BTreeSet::new();
     lanes.extend(cursor.lane.map(|(lane, ..)| lane));
     search.take_lane(&mut batch, limit)?;
-    if is_full(&batch.items, limit) {
+    if is_full(&batch.items, limit) || batch.cursor.lane.is_some() {
         return Ok(batch);
     }
     let (found, end) = search.next(cursor.after, limit)?;
@@ -238,6 +268,9 @@ pub(super) fn next(tx: &ReadTx<'_>, job: &NewJob, cursor: &Cursor, limit: u32) -
             Some(lane) if lanes.insert(lane) => {
                 batch.cursor.lane = Some((lane, i64::MIN, i64::MIN));
                 search.take_lane(&mut batch, limit)?;
+                if batch.cursor.lane.is_some() {
+                    return Ok(batch);
+                }
             }
             Some(_) => {}
         }
@@ -252,7 +285,9 @@ pub(super) fn first_of_lane(tx: &ReadTx<'_>, job: &NewJob, lane: i64) -> Result<
     let Some(search) = Search::new(tx, job)? else { return Ok(None) };
     let cursor = Cursor { lane: Some((lane, i64::MIN, i64::MIN)), ..Cursor::default() };
     let mut batch = Batch { cursor, ..Batch::default() };
-    search.take_lane(&mut batch, 1)?;
+    while batch.items.is_empty() && batch.cursor.lane.is_some() {
+        search.take_lane(&mut batch, 1)?;
+    }
     let places = batch.items.iter().flat_map(|item| &item.actions);
     Ok(places.map(|((order_at, seq), _)| (order_at.ms(), *seq)).min())
 }
@@ -274,7 +309,7 @@ fn last(cursor: &Cursor) -> Batch {
     Batch { items: Vec::new(), cursor: cursor.clone(), is_last: true }
 }
 
-/// Dead letters of one subscription with the same error.
+/// Dead letters of one subscription with the same error and the same answer.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[schemars(rename = "DeadLetterGroup")]
 pub struct Group {
@@ -285,15 +320,20 @@ pub struct Group {
     /// Its HTTP status.
     #[schemars(with = "Option<Whole<100, 999>>")]
     pub code: Option<u16>,
-    /// Why they were given up.
+    /// The sentence in which the target answered; if it sent no answer, why the attempt failed. What differs between
+    /// requests is left out: UUIDs, times of day, long hexadecimal numbers.
+    pub answer: Option<String>,
+    /// Why one of them was given up.
     pub reason: Option<String>,
     pub count: u64,
     /// When the oldest one was given up.
     pub oldest_at: Timestamp,
     /// When the newest one was given up.
     pub newest_at: Timestamp,
-    /// One of them.
+    /// The one that was made last.
     pub sample: DeliverySeq,
+    /// The last one whose payload can be corrected; null if all are webhook events.
+    pub editable: Option<DeliverySeq>,
 }
 
 /// The newest dead letters by subscription and error, the largest groups first.
@@ -316,11 +356,13 @@ pub fn summary(
             subscription: row.get(0)?,
             class: cell(row, 1, "deliveries.last_class")?,
             code: row.get(2)?,
-            reason: row.get(3)?,
-            count: row.get::<_, Count>(4)?.0,
-            oldest_at: row.get(5)?,
-            newest_at: row.get(6)?,
-            sample: row.get(7)?,
+            answer: row.get(3)?,
+            reason: row.get(4)?,
+            count: row.get::<_, Count>(5)?.0,
+            oldest_at: row.get(6)?,
+            newest_at: row.get(7)?,
+            sample: row.get(8)?,
+            editable: row.get(9)?,
         })
     })
 }

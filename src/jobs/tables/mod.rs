@@ -348,9 +348,10 @@ mod tests {
         let attention = "INDEX deliveries_attention (state=? AND tenant=? AND seq>? AND seq<?)";
         uses(dead_letters::NEXT, &[attention]);
         uses(dead_letters::PLACE, &["COVERING INDEX deliveries_attention"]);
+        uses(dead_letters::NEXT_OF_LANE, &["INDEX deliveries_dead_in_lane (lane=? AND order_at>?"]);
         uses(
-            dead_letters::NEXT_OF_LANE,
-            &["INDEX deliveries_dead_in_lane (lane=? AND order_at>?)"],
+            dead_letters::PLACE_IN_LANE,
+            &["COVERING INDEX deliveries_dead_in_lane (lane=? AND order_at>?)"],
         );
         for sql in [AT, ADVANCE, REACHED, SET_REACHED] {
             uses(sql, &["INTEGER PRIMARY KEY"]);
