@@ -224,12 +224,12 @@ actions! {
         .then(Then::Leads("events/types"));
 
     // Dead letters and jobs.
-    REPLAY_DEAD = action("replay-dead-letters", |t| t.replay)
+    REPLAY_DEAD = action("replay-dead-letters", |t| t.replay_all)
         .about(|t| t.replay_dead_about)
         .route(Right::Operate, Method::Post, "/v1/dead-letters/replay")
         .fields(&[
             field("filter.subscription"), field("filter.class"), field("filter.code"),
-            field("filter.ids"), field("rate"),
+            field("filter.answer"), field("filter.ids"), field("rate"),
         ])
         .asks(Asks::DryRun)
         .then(Then::Leads("jobs"));
@@ -237,7 +237,7 @@ actions! {
         .route(Right::Operate, Method::Post, "/v1/dead-letters/discard")
         .fields(&[
             field("filter.subscription"), field("filter.class"), field("filter.code"),
-            field("filter.ids"), required("reason"),
+            field("filter.answer"), field("filter.ids"), required("reason"),
         ])
         .asks(Asks::DryRun)
         .then(Then::Leads("jobs"));

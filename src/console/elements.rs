@@ -244,19 +244,29 @@ pub(super) fn json(view: &View<'_>, value: &Value) -> Markup {
 /// The button of an action. If the action asks first, it is a link to that page; otherwise it acts at once.
 /// Nothing is shown to a person whose role does not allow it.
 pub(super) fn button(view: &View<'_>, action: &'static Action, given: &[(&str, &str)]) -> Markup {
+    let back = with_query(&view.head.path, view.query.pairs().filter(|(name, _)| *name != "did"));
+    button_to(view, action, given, (action.label)(view.t), &back)
+}
+
+/// The same with a label of its own, and the page that follows.
+pub(super) fn button_to(
+    view: &View<'_>,
+    action: &'static Action,
+    given: &[(&str, &str)],
+    label: &str,
+    back: &str,
+) -> Markup {
     if !view.may(action.right) {
         return html! {};
     }
     let path = format!("/console/act/{}", action.name);
-    let label = (action.label)(view.t);
-    let back = with_query(&view.head.path, view.query.pairs().filter(|(name, _)| *name != "did"));
     if action.asks_first() {
-        let given = given.iter().copied().chain([("back", back.as_str())]);
+        let given = given.iter().copied().chain([("back", back)]);
         return html! { a class={ "button " (action.class()) } href=(with_query(&path, given)) { (label) } };
     }
     html! {
         form.inline method="post" action=(path) {
-            (hidden(view, &back))
+            (hidden(view, back))
             @for (name, value) in given { input type="hidden" name=(name) value=(value); }
             button class=(action.class()) type="submit" { (label) }
         }

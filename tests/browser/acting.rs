@@ -52,6 +52,30 @@ fn picked_dead_letters_are_sent_again_after_a_look_at_what_that_touches() {
 }
 
 #[test]
+fn one_of_a_kind_is_corrected_and_then_the_others_are_sent() {
+    let Some(driver) = Driver::start() else { return };
+    let (world, browser) = (World::new(), driver.browser());
+    world.enter(&browser, "otto");
+    browser.press("Dead letters");
+    let first = browser.text("main tbody tr");
+    assert!(first.contains("the price list is missing") && first.contains("shop"), "{first}");
+    browser.press("Correct one");
+    browser.fill("[name=payload_base64]", "{\"price\": \"9.90\", \"currency\": \"EUR\"}");
+    browser.follow("form.act button.primary");
+    world.bad.always(Reply::status(200));
+    browser.follow("form.act button.primary");
+    assert!(browser.text(".notice").contains("Correct and send: done"), "{}", browser.text("main"));
+    assert!(browser.text("h1").contains("the price list is missing"), "{}", browser.text("h1"));
+    assert!(browser.text("main tbody tr").contains("the price list is missing"));
+    browser.press("Send all again");
+    assert!(browser.text("main").contains("2 deliveries"), "{}", browser.text("main"));
+    browser.follow("form.act button.primary");
+    browser.wait_for("main", "completed");
+    world.rig.settle();
+    assert_eq!(world.rig.items("/v1/dead-letters?subscription=shop"), [""; 0]);
+}
+
+#[test]
 fn a_rotated_secret_is_shown_once_and_a_test_shows_its_steps() {
     let Some(driver) = Driver::start() else { return };
     let (world, browser) = (World::new(), driver.browser());

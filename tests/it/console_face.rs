@@ -284,10 +284,14 @@ fn dead_letters_are_filtered_by_class_and_code() {
     }
     let browser = Browser::new(&rig, "operate");
     let page = browser.get("/console/dead-letters");
-    let link = "/console/dead-letters?subscription=erp&class=transient&code=503";
+    let link = "/console/dead-letters?subscription=erp&class=transient&code=503\
+                &answer=the+target+answered+503";
     assert!(links(&page).contains(&link.to_owned()), "{page}");
     let page = browser.get(link);
-    assert!(page.contains("<h1>Dead letters: erp, transient, 503</h1>"), "{page}");
+    assert!(
+        page.contains("<h1>Dead letters: erp, transient, 503, the target answered 503</h1>"),
+        "{page}"
+    );
     assert_eq!(page.matches("type=\"checkbox\" name=\"filter.ids\"").count(), 1, "{page}");
     assert!(links(&page).contains(&"/console/dead-letters".to_owned()), "{page}");
     shows(&browser.get("/console/dead-letters?class=auth"), &["No dead letter matches."]);

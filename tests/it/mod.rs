@@ -13,6 +13,7 @@ mod confirmations;
 mod console_actions;
 mod console_address;
 mod console_audit;
+mod console_dead_letters;
 mod console_event_types;
 mod console_events;
 mod console_face;

@@ -1,20 +1,25 @@
-//! Dead letters, by subscription and error; and the jobs that send or discard many.
+//! Dead letters, by what the targets said; and the jobs that send or discard many.
 
 use crate::console::charts::bar;
+use crate::console::elements::button_to;
 use crate::console::prelude::*;
+
+/// The fields by which dead letters are of one kind.
+const KIND: [&str; 4] = ["subscription", "class", "code", "answer"];
 
 pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let subscription = view.query.get("subscription").unwrap_or_default();
     let summary = view.read("/v1/dead-letters/summary", &[("subscription", subscription)])?;
     // A group of the summary is what they are filtered by.
-    let given: Vec<_> = ["subscription", "class", "code"]
-        .into_iter()
-        .filter_map(|name| Some((name, view.query.get(name)?)))
-        .collect();
-    let title = given.iter().fold(t.dead_letters.to_owned(), |title, (_, part)| {
-        format!("{title}{} {}", if title == t.dead_letters { ":" } else { "," }, word(part))
+    let given: Vec<_> =
+        KIND.into_iter().filter_map(|name| Some((name, view.query.get(name)?))).collect();
+    let title = given.iter().fold(t.dead_letters.to_owned(), |title, (name, part)| {
+        let part = if *name == "class" { word(part) } else { (*part).to_owned() };
+        format!("{title}{} {part}", if title == t.dead_letters { ":" } else { "," })
     });
+    let kinds: Vec<Value> =
+        summary.items("groups").iter().filter(|group| is_of(group, &given)).cloned().collect();
     let may = view.may(Operate);
     let shown = &[
         cell("pick"),
@@ -47,56 +52,86 @@ pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
     let listed = list.read(view)?;
     let body = html! {
         p { (t.dead_letters_about) " " a href="/console/jobs" { (t.jobs) } }
-        @if !summary.items("groups").is_empty() { (groups(view, &summary)) }
+        @if !kinds.is_empty() { (groups(view, &kinds)) }
         @if !given.is_empty() { p { a href=(view.head.path) { (t.show_all) } } }
-        @if may && !listed.found.items("items").is_empty() { h2 { (t.newest) } (to_pick(view, &listed.table)) }
+        @if may && !listed.found.items("items").is_empty() { h2 { (t.newest_one) } (to_pick(view, &listed.table)) }
         @else { (listed.table) }
         (listed.pager)
     };
     Ok(listed.page(title, body))
 }
 
-fn groups(view: &View<'_>, summary: &Value) -> Markup {
+/// Whether a group is of the kind that the URL asks for.
+fn is_of(group: &Value, given: &[(&str, &str)]) -> bool {
+    given.iter().all(|(name, wanted)| field_of(group, name) == *wanted)
+}
+
+/// A field of a group, as a URL has it.
+fn field_of(group: &Value, name: &str) -> String {
+    match group.field(name) {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// The kinds of dead letters, the largest first, each with what can be done.
+fn groups(view: &View<'_>, groups: &[Value]) -> Markup {
     let t = view.t;
-    let code =
-        |row: &Value| row.field("code").as_i64().map(|code| code.to_string()).unwrap_or_default();
+    let kind = |row: &Value| KIND.map(|name| (name, field_of(row, name)));
+    let page = |row: &Value| {
+        let kind = kind(row);
+        with_query(&view.head.path, kind.iter().map(|(name, value)| (*name, value.as_str())))
+    };
     let cells = Cells(
         &[
-            cell("subscription"),
-            cell("error"),
-            cell("reason"),
+            cell("they_said"),
             cell("count"),
-            cell("oldest").time("oldest_at"),
-            cell("newest_one").time("newest_at"),
+            cell("subscription"),
+            cell("since").time("oldest_at"),
             cell("act"),
         ],
         &[
+            ("they_said", &|row| {
+                let is_shown = view.query.get("answer") == row.maybe("answer");
+                html! {
+                    a href=(page(row)) aria-current=[is_shown.then_some("true")] { (row.first_of(&["answer", "reason"])) }
+                    " " small { (word(row.text("class"))) " " (field_of(row, "code")) }
+                }
+            }),
             ("subscription", &|row| {
                 let name = row.text("subscription");
                 html! { a href=(with_query(&view.head.path, [("subscription", name)])) { (name) } }
             }),
-            ("error", &|row| {
-                let name = row.text("subscription");
-                let class = row.text("class");
-                let code = code(row);
-                let of_error = [("subscription", name), ("class", class), ("code", code.as_str())];
-                let of_error = with_query(&view.head.path, of_error);
-                let is_shown = view.query.get("class") == row.maybe("class")
-                    && view.query.get("code").unwrap_or_default() == code;
-                html! { a href=(of_error) aria-current=[is_shown.then_some("true")] { (word(class)) " " (code) } }
-            }),
             ("act", &|row| {
-                let code = code(row);
-                let given = [
-                    ("filter.subscription", row.text("subscription")),
-                    ("filter.class", row.text("class")),
-                    ("filter.code", code.as_str()),
-                ];
-                html! { (button(view, &actions::REPLAY_DEAD, &given)) " " (button(view, &actions::DISCARD_DEAD, &given)) }
+                let kind = kind(row);
+                let given = KIND.map(|name| format!("filter.{name}"));
+                let given: Vec<_> = given
+                    .iter()
+                    .zip(&kind)
+                    .map(|(name, (_, value))| (name.as_str(), value.as_str()))
+                    .collect();
+                // Who has corrected one comes back to the others of its kind.
+                let correct = |id| {
+                    button_to(
+                        view,
+                        &actions::EDIT_AND_RESEND,
+                        &[("id", id)],
+                        t.correct_one,
+                        &page(row),
+                    )
+                };
+                html! {
+                    div.row-actions {
+                        @if let Some(id) = row.maybe("editable") { (correct(id)) }
+                        (button(view, &actions::REPLAY_DEAD, &given))
+                        (button(view, &actions::DISCARD_DEAD, &given))
+                    }
+                }
             }),
         ],
     );
-    cells.table(view, t.by_error, summary.items("groups"), EmptyNote::default())
+    cells.table(view, t.by_answer, groups, EmptyNote::default())
 }
 
 /// A table with boxes: a plain form that leads to the page that asks first.
