@@ -2,6 +2,8 @@
 //!
 //! Not here: the requests for dead letters ([`super::dead_letters`]), and for a single event ([`super::replays`]).
 
+use std::collections::BTreeMap;
+use std::slice;
 use std::time::Duration;
 
 use serde_json::json;
@@ -12,9 +14,10 @@ use crate::api::call::page_found;
 use crate::api::prelude::*;
 use crate::api::subscriptions::{self as subscriptions_api, ID as SUBSCRIPTION_ID};
 use crate::base::id::{self, DeliverySeq};
+use crate::jobs::tables::held::{self, HeldDeliveries};
 use crate::jobs::{
-    Became, Cursor, Item, Job, JobFilter, JobKind, JobState, MAX_RATE, Matched, NewJob, expunging,
-    tables,
+    Became, CountedMatches, Cursor, Item, Job, JobFilter, JobKind, JobState, MAX_RATE, Matched,
+    NewJob, expunging, tables,
 };
 use crate::model::json_fields;
 use crate::store::error::Error;
@@ -175,18 +178,27 @@ struct Recovery {
 fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let page = call.query.page()?;
     let state = call.query.one_of("state", JobState::ALL, JobState::as_str)?;
-    let found = lists::read(api, call, |tx| tables::page(tx, page.newest(&call.tenant), state))?;
-    Ok(page_found(&found, JobAnswer::of))
+    let read = |tx: &ReadTx<'_>| {
+        let found = tables::page(tx, page.newest(&call.tenant), state)?;
+        let waiting = held::waiting(tx, &found.rows)?;
+        Ok((found, waiting))
+    };
+    let (found, waiting) = lists::read(api, call, read)?;
+    Ok(page_found(&found, |job| JobAnswer::with_waiting(job, waiting.get(&job.seq).copied())))
 }
 
 /// `GET /v1/jobs/{id}`
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let found = api.env.store.read(|tx| tables::by_id(tx, &call.tenant, call.param(0)))?;
     let found = found.or_not_found("job")?;
-    let mut answer = JobAnswer::of(&found);
-    if let Some(became) = api.env.store.read(|tx| tables::became(tx, found.seq))?
-        && let Value::Object(fields) = &mut answer
-    {
+    let now = api.env.clock.now();
+    let (became, waiting, held) = api.env.store.read(|tx| {
+        let waiting = held::waiting(tx, slice::from_ref(&found))?;
+        Ok((tables::became(tx, found.seq)?, waiting, held::of_job(tx, &found, now)?))
+    })?;
+    let mut answer = JobAnswer::with_waiting(&found, waiting.get(&found.seq).copied());
+    if let Value::Object(fields) = &mut answer {
+        fields.insert("held".to_owned(), value(held));
         fields.insert("became".to_owned(), value(became));
     }
     Ok(ok(&answer))
@@ -295,10 +307,11 @@ fn recover(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         ..JobFilter::default()
     };
     let request = JobRequest { kind: JobKind::Recover, filter, rate, reason: None };
-    let (new, matched, sample) = request.count(api, call)?;
+    let (new, counted) = request.count(api, call)?;
     if dry_run {
-        return Ok(Audited::dry_run(JobPreview::of(api, &new, matched, &sample)?));
+        return Ok(Audited::dry_run(JobPreview::of(api, &new, &counted)?));
     }
+    let matched = counted.matched;
     let mut first = api.env.store.snapshot(|tx| tables::next_batch(tx, &new, &new.cursor))?;
     let end = api.env.clock.monotonic().saturating_add(MAX_COUNT_SPAN);
     while first.items.is_empty() && !first.is_last && api.env.clock.monotonic() < end {
@@ -339,11 +352,11 @@ pub(super) fn start(
     request: JobRequest,
     dry_run: bool,
 ) -> Result<Audited<Value>, Problem> {
-    let (new, matched, sample) = request.count(api, call)?;
+    let (new, counted) = request.count(api, call)?;
     if dry_run {
-        return Ok(Audited::dry_run(JobPreview::of(api, &new, matched, &sample)?));
+        return Ok(Audited::dry_run(JobPreview::of(api, &new, &counted)?));
     }
-    let made = change(api, call, move |tx| insert(tx, &new, matched))?;
+    let made = change(api, call, move |tx| insert(tx, &new, counted.matched))?;
     api.flow.jobs.ring();
     Ok(made)
 }
@@ -356,7 +369,7 @@ fn insert(tx: &WriteTx<'_>, new: &NewJob, matched: Matched) -> ChangeResult {
 
 impl JobRequest {
     /// Checks the request, and counts its matches.
-    fn count(self, api: &Api, call: &Call) -> Result<(NewJob, Matched, Vec<Item>), Problem> {
+    fn count(self, api: &Api, call: &Call) -> Result<(NewJob, CountedMatches), Problem> {
         let Self { kind, filter, rate, reason } = self;
         let now = api.env.clock.now();
         let mut new = NewJob {
@@ -388,8 +401,9 @@ impl JobRequest {
             |tx: &ReadTx<'_>| tables::matched(tx, &new, SAMPLE, || clock.monotonic() >= end);
         let counted = api.env.store.list(gives_up, count);
         if kind.is_expunging()
-            && let Ok((mut matched, first)) = counted
+            && let Ok(mut counted) = counted
         {
+            let matched = &mut counted.matched;
             // Samples are of the database alone.
             let archive = &api.flow.archiving.archive;
             for month in archived::names(archive)? {
@@ -403,14 +417,15 @@ impl JobRequest {
                 matched.count = matched.count.saturating_add(more.count);
                 matched.is_more |= more.is_more;
             }
-            return Ok((new, matched, first.items));
+            return Ok((new, counted));
         }
         match counted {
             // Even a single query took too long, as on a slow disk. The job itself may take longer.
-            Err(Error::TooLong) => Ok((new, Matched { count: 0, is_more: true }, Vec::new())),
-            counted => {
-                counted.map(|(matched, first)| (new, matched, first.items)).map_err(Into::into)
+            Err(Error::TooLong) => {
+                let matched = Matched { count: 0, is_more: true };
+                Ok((new, CountedMatches { matched, ..CountedMatches::default() }))
             }
+            counted => counted.map(|counted| (new, counted)).map_err(Into::into),
         }
     }
 }
@@ -439,6 +454,9 @@ pub(super) struct JobPreview {
     more: bool,
     /// The oldest ones, at most ten.
     sample: Vec<Sample>,
+    /// Those that would wait, because their subscription is held: of dead letters that were counted, and of events that are
+    /// sent to one subscription.
+    held: Vec<HeldDeliveries>,
 }
 
 /// A dead letter or an event that matches.
@@ -455,14 +473,33 @@ struct Sample {
 }
 
 impl JobPreview {
-    fn of(api: &Api, new: &NewJob, matched: Matched, items: &[Item]) -> Result<Value, Problem> {
-        let sample = api.env.store.read(|tx| {
-            let each = items.iter().map(|item| sampled(tx, new, item));
-            each.filter_map(StoreResult::transpose).collect::<StoreResult<Vec<_>>>()
+    fn of(api: &Api, new: &NewJob, counted: &CountedMatches) -> Result<Value, Problem> {
+        let now = api.env.clock.now();
+        let (sample, held) = api.env.store.read(|tx| {
+            let each = counted.first.iter().map(|item| sampled(tx, new, item));
+            let sample = each.filter_map(StoreResult::transpose).collect::<StoreResult<_>>()?;
+            let counts = counts_by_subscription(tx, new, counted)?;
+            Ok((sample, held::of_new(tx, new, &counts, now)?))
         })?;
-        let Matched { count, is_more: more } = matched;
-        Ok(value(Self { dry_run: true, count, more, sample }))
+        let Matched { count, is_more: more } = counted.matched;
+        Ok(value(Self { dry_run: true, count, more, sample, held }))
     }
+}
+
+/// The numbers of matches by subscription, as far as these are known.
+fn counts_by_subscription(
+    tx: &ReadTx<'_>,
+    new: &NewJob,
+    counted: &CountedMatches,
+) -> StoreResult<BTreeMap<i64, u64>> {
+    let named = match &new.filter.subscription {
+        Some(name) if !new.kind.is_of_dead_letters() => subscriptions::find(tx, &new.tenant, name)?,
+        _ => None,
+    };
+    let mut counts = counted.by_subscription.clone();
+    counts
+        .extend(named.map(|of| (of.seq.0, counted.matched.count)).filter(|(_, count)| *count > 0));
+    Ok(counts)
 }
 
 fn sampled(tx: &ReadTx<'_>, new: &NewJob, item: &Item) -> StoreResult<Option<Sample>> {
@@ -528,12 +565,21 @@ pub(super) struct JobAnswer<'a> {
     finished_at: Option<Timestamp>,
     /// Why it failed.
     error: Option<&'a str>,
+    /// How many of the first 1,000 of its deliveries have not ended. Null until the job is completed, if it sends nothing,
+    /// and of the older jobs of a page with more than 20,000 deliveries.
+    waiting: Option<u64>,
+    /// Those that wait because their subscription is held; null in lists.
+    held: Option<Vec<HeldDeliveries>>,
     /// What became of the first 1,000 of its deliveries; null in lists, and where it has none.
     became: Option<Became>,
 }
 
 impl JobAnswer<'_> {
     fn of(job: &Job) -> Value {
+        Self::with_waiting(job, None)
+    }
+
+    fn with_waiting(job: &Job, waiting: Option<u64>) -> Value {
         let Job { new, state, matched, progress, error, finished_at, .. } = job;
         let mut filter = value(&new.filter);
         if let Value::Object(fields) = &mut filter {
@@ -559,6 +605,8 @@ impl JobAnswer<'_> {
             created_at: new.created_at,
             finished_at: *finished_at,
             error: error.as_deref(),
+            waiting,
+            held: None,
             became: None,
         })
     }

@@ -59,6 +59,7 @@ const JOBS: Noun = Noun::new("/v1/jobs", "Job", "jobs")
         cell("others acted on", "acted_on_meanwhile"),
         cell("deliveries", "deliveries"),
         cell("what became of them", "became"),
+        cell("held back", "held"),
         cell("deliveries a second", "rate"),
         cell("by", "requested_by"),
         time("started", "created_at"),
@@ -66,7 +67,7 @@ const JOBS: Noun = Noun::new("/v1/jobs", "Job", "jobs")
         cell("error", "error"),
     ])
     .time("created_at")
-    .by(&[("done_of", done_of), ("became", became)]);
+    .by(&[("done_of", done_of), ("became", became), ("held", |job| held(job).join("; "))]);
 
 /// How many of how many: `100 of 230`.
 fn done_of(job: &Value) -> String {
@@ -80,6 +81,18 @@ fn became(job: &Value) -> String {
     let some = counts.filter(|(_, count)| count.as_u64() != Some(0));
     let each = some.map(|(name, count)| format!("{count} {}", name.replace('_', " ")));
     each.collect::<Vec<_>>().join(", ")
+}
+
+/// The deliveries that wait for the end of a hold: `3 of them wait: erp is held (breaker) since 2026-01-31 12:00:00`.
+fn held(job: &Value) -> Vec<String> {
+    let each = list(job, "held").iter().map(|held| {
+        let hold = held.get("hold").unwrap_or(&Value::Null);
+        let [reason, subscription] = [text(hold, "reason"), text(held, "subscription")];
+        let since = show::instant(hold, "since");
+        let count = number(held, "count");
+        format!("{count} of them wait: {subscription} is held ({reason}) since {since} UTC")
+    });
+    each.collect()
 }
 
 fn number(job: &Value, field: &str) -> u64 {
@@ -143,6 +156,7 @@ pub(super) fn start(call: &Call<'_>, remote: &Remote, words: Words) -> Done {
     counting.insert("dry_run".to_owned(), true.into());
     let found = call.send(remote, counting)?;
     let count = counted(&found, many);
+    held(&found).iter().for_each(out::note);
     if dry_run.dry_run {
         remote.answer(&found, format_args!("{count} would be {done}"))?;
         let sample = found.get("sample").and_then(Value::as_array).cloned();
@@ -237,6 +251,7 @@ fn follow(remote: &Remote, job: &Value) -> Result<(), Failure> {
     };
     let said = format!("{}{skipped}: {} deliveries", done_of(&job), number(&job, "deliveries"));
     remote.answer(&job, format_args!("job {id} is {}: {said}", text(&job, "state")))?;
+    held(&job).iter().for_each(out::note);
     match text(&job, "state").as_str() {
         "completed" => Ok(()),
         "failed" => Err(Failure::failed(format_args!("the job failed: {}", text(&job, "error")))),

@@ -273,6 +273,21 @@ pub(super) fn button_to(
     }
 }
 
+/// Deliveries of a job that wait because their subscriptions are held: how many, which hold, and since when.
+pub(super) fn held_back(view: &View<'_>, job: &Value) -> Markup {
+    let t = view.t;
+    html! {
+        @for held in job.items("held") {
+            @let hold = held.field("hold");
+            p.notice.warn {
+                strong { (number(held.int("count"))) " " (t.of_them_wait) } ": "
+                (link("subscriptions", held.text("subscription"))) " " (t.is_held) " (" (word(hold.text("reason"))) "), "
+                (t.since.to_lowercase()) " " (time(hold.text("since"))) ". " (told(hold.text("detail")))
+            }
+        }
+    }
+}
+
 /// The fields that every form carries.
 pub(super) fn hidden(view: &View<'_>, back: &str) -> Markup {
     html! {

@@ -6,8 +6,8 @@ pub(super) use serde_json::Value;
 pub(super) use crate::console::actions;
 pub(super) use crate::console::cells::{Cells, Computed, cell};
 pub(super) use crate::console::elements::{
-    EmptyNote, beginning, button, code, cut, facts, hidden, json, link, link_of, millis, name_of,
-    nothing, number, span, state, table, text_or, time, told, word,
+    EmptyNote, beginning, button, code, cut, facts, held_back, hidden, json, link, link_of, millis,
+    name_of, nothing, number, span, state, table, text_or, time, told, word,
 };
 pub(super) use crate::console::error::PageError;
 pub(super) use crate::console::form::{segment, with_query};

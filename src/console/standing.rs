@@ -84,8 +84,7 @@ impl Standing {
 
     /// A job: what it sent may wait still, though the job has done its work.
     pub(super) fn of_job(job: &Value) -> Self {
-        let became = job.field("became");
-        let waiting = became.int("waiting").saturating_add(became.int("retrying"));
+        let waiting = job.int("waiting");
         if job.text("state") == "completed" && waiting > 0 {
             let waits = Self { mood: Mood::WARN, ..Self::of("waiting") };
             return waits.because(format!("{waiting} of {}", job.int("matched")));
@@ -131,9 +130,8 @@ mod tests {
         };
         let source =
             |state, error| Standing::of_source(&json!({ "state": state, "last_error": error }));
-        let job = |state, waiting, retrying| {
-            let became = json!({ "waiting": waiting, "retrying": retrying });
-            Standing::of_job(&json!({ "state": state, "matched": 84, "became": became }))
+        let job = |state, waiting: Value| {
+            Standing::of_job(&json!({ "state": state, "matched": 84, "waiting": waiting }))
         };
         let failing =
             json!({ "state": "ACTIVE", "holds": [], "failing_since": "2026-01-31T12:00:00Z" });
@@ -161,9 +159,10 @@ mod tests {
             (source("ACTIVE", Value::Null), "ACTIVE", "good", ""),
             (source("ACTIVE", json!("it is gone")), "failing", "bad", "it is gone"),
             (source("PAUSED", json!("it is gone")), "PAUSED", "warn", ""),
-            (job("running", 84, 0), "running", "open", ""),
-            (job("completed", 80, 4), "waiting", "warn", "84 of 84"),
-            (job("completed", 0, 0), "completed", "good", ""),
+            (job("running", Value::Null), "running", "open", ""),
+            (job("completed", json!(84)), "waiting", "warn", "84 of 84"),
+            (job("completed", json!(0)), "completed", "good", ""),
+            (job("completed", Value::Null), "completed", "good", ""),
         ] {
             assert_eq!(
                 (standing.word.as_str(), standing.mood.class, standing.reason.as_str()),

@@ -401,6 +401,8 @@ texts! {
     no_jobs: "No jobs yet.",
     no_jobs_help: "Sending or discarding many makes a job.",
     skipped: "Passed over",
+    of_them_wait: "of them wait",
+    is_held: "is held",
 
     // Lanes.
     no_lanes: "No lane has anything waiting.",

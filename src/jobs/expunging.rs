@@ -59,7 +59,7 @@ pub fn matched_in_month(
             tables::matched(tx, job, 0, is_over)
         })
     };
-    matched.map(|(matched, _)| matched)
+    matched.map(|counted| counted.matched)
 }
 
 fn in_month(

@@ -8,6 +8,7 @@ pub mod expunging;
 pub mod runner;
 pub mod tables;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -63,6 +64,11 @@ impl JobKind {
     /// Whether its items are dead letters; the items of the others are events.
     pub const fn is_of_dead_letters(self) -> bool {
         matches!(self, Self::ReplayDeadLetters | Self::DiscardDeadLetters)
+    }
+
+    /// Whether it sends something.
+    pub const fn sends(self) -> bool {
+        !matches!(self, Self::DiscardDeadLetters) && !self.is_expunging()
     }
 
     /// Whether it removes what events have.
@@ -181,6 +187,17 @@ pub struct Matched {
     pub is_more: bool,
 }
 
+/// The matches of a new job.
+#[derive(Clone, Debug, Default)]
+pub struct CountedMatches {
+    /// Their number.
+    pub matched: Matched,
+    /// The first ones.
+    pub first: Vec<Item>,
+    /// The numbers of dead letters by the numbers of their subscriptions.
+    pub by_subscription: BTreeMap<i64, u64>,
+}
+
 /// What a job, or a batch of it, has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
@@ -251,6 +268,8 @@ pub struct Item {
     pub seq: i64,
     /// Whether it is a webhook event.
     pub is_webhook_event: bool,
+    /// The number of the subscription of a dead letter.
+    pub subscription: Option<i64>,
     /// What is to be done, each with the delivery's place in its lane.
     actions: Vec<((Timestamp, i64), Action)>,
 }

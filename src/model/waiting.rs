@@ -105,7 +105,7 @@ pub fn waiting(context: WaitContext<'_>, head: Option<WaitContext<'_>>) -> Optio
 }
 
 /// The hold that lasts longest.
-fn longest(holds: &[Hold], now: Timestamp) -> Option<&Hold> {
+pub fn longest(holds: &[Hold], now: Timestamp) -> Option<&Hold> {
     let ends = |hold: &Hold| hold.until.or(hold.probe_at).map_or(i64::MAX, Timestamp::ms);
     let standing = holds.iter().filter(|hold| hold.until.is_none_or(|until| until > now));
     standing.max_by_key(|hold| ends(hold))

@@ -57,6 +57,10 @@ fn a_dry_run_shows_only_columns_that_have_a_value() {
     let events = rig.ok(&["event", "replay", "--all", "--dry-run"]);
     shows(&events, &["1 event would be sent again", "ID", "invoice.paid"]);
     assert!(!events.contains("TO") && !events.contains(" - "), "{events}");
+    rig.ok(&["subscription", "pause", "odoo"]);
+    rig.run(&["dead-letter", "replay", "--all", "--dry-run"])
+        .ends(0, &["1 of them wait: odoo is held (paused) since"]);
+    rig.ok(&["subscription", "resume", "odoo"]);
     let deliveries = rig.ok(&["dead-letter", "replay", "--all", "--dry-run"]);
     shows(&deliveries, &["TO", "odoo"]);
 }

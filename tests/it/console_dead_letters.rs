@@ -1,4 +1,5 @@
-//! The page of dead letters: kinds by what the targets said, and what is done to one and to all of a kind.
+//! The page of dead letters: kinds by what the targets said, what is done to one and to all of a kind, and what holds a
+//! replay back.
 
 use crate::it::console_rig::{Browser, encoded, form, links};
 use crate::rig::prelude::*;
@@ -70,4 +71,61 @@ fn who_has_corrected_one_comes_back_to_its_kind_and_sends_the_others() {
     browser.act(&page_of(PERIOD), "discard-dead-letters", &reason);
     until("it is discarded", || rig.get("/v1/stats")["dead_letters"] == 0);
     assert_eq!(receiver.count(), before + 2);
+}
+
+#[test]
+fn a_replay_says_before_and_after_what_waits_for_a_target_that_is_held() {
+    let (rig, receiver) = (Rig::new(), Receiver::with(Reply::status(422)));
+    rig.subscribe("shop", &receiver);
+    for _ in 0..5 {
+        rig.publish(&json!({ "event_type": "a", "payload": 1 }));
+        rig.settle();
+    }
+    until("it is held", || rig.get("/v1/subscriptions/shop")["holds"][0]["reason"] == "rejecting");
+    receiver.always(Reply::status(200));
+    let body = json!({ "filter": {}, "dry_run": true });
+    let held = rig.post("/v1/dead-letters/replay", &body).is(200).json()["held"].clone();
+    has(&held[0], &json!({ "subscription": "shop", "count": 5 }));
+    assert_eq!(held[0]["hold"]["reason"], "rejecting");
+    // Nothing waits that is not sent, and a recovery ends this hold.
+    for (path, more) in [
+        ("/v1/dead-letters/discard", json!({ "reason": "x" })),
+        (
+            "/v1/subscriptions/shop/recover",
+            json!({ "since": "2026-01-31T00:00:00Z", "filter": null }),
+        ),
+    ] {
+        let mut body = merged(body.clone(), &more);
+        body.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+        assert_eq!(rig.post(path, &body).is(200).json()["held"], json!([]), "{path}");
+    }
+    let browser = Browser::new(&rig, "operate");
+    let asked = browser.get("/console/act/replay-dead-letters?filter.subscription=shop");
+    let says = |page: &str| {
+        for part in ["of them wait", "/console/subscriptions/shop", "is held (rejecting), since"] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+    };
+    says(&asked);
+    browser.act("/console/dead-letters", "replay-dead-letters", &[]);
+    let job = rig.id("/v1/jobs");
+    until("it is done", || rig.get(&format!("/v1/jobs/{job}"))["state"] == "completed");
+    let waits = |page: &str| {
+        page.contains(
+            "<span class=\"state warn\"><span aria-hidden=\"true\">◆</span> waiting</span> 5 of 5",
+        )
+    };
+    let own = browser.get(&format!("/console/jobs/{job}"));
+    says(&own);
+    assert!(waits(&own), "{own}");
+    let listed = browser.get("/console/jobs");
+    assert!(waits(&listed), "{listed}");
+    has(&rig.items("/v1/jobs")[0], &json!({ "waiting": 5, "held": null, "became": null }));
+    rig.call("POST", "/v1/subscriptions/shop/resume", b"").is(200);
+    rig.settle();
+    has(&rig.get(&format!("/v1/jobs/{job}")), &json!({ "waiting": 0, "held": [] }));
+    for path in ["/console/jobs".to_owned(), format!("/console/jobs/{job}")] {
+        let page = browser.get(&path);
+        assert!(page.contains("state good") && !page.contains("of them wait"), "{page}");
+    }
 }

@@ -200,8 +200,9 @@ pub(super) fn job(view: &View<'_>) -> Result<Content, PageError> {
             @for action in can { (button(view, action, &[("id", found.text("id"))])) }
         }
         @if let Some(error) = found.maybe("error") { p.error { (error) } }
+        (held_back(view, &found))
         (bar(done, matched))
-        p { (done) " / " (matched) (more) }
+        p { (number(done)) " / " (number(matched)) (more) }
         (known.facts(view, &found))
         @if !found.field("became").is_null() {
             h2 { (t.what_became) }

@@ -49,7 +49,7 @@ macro_rules! matches_filter {
 macro_rules! next {
     ($index:literal where $place:literal order $order:literal) => {
         sql!(
-            "SELECT d.seq, d.run_no, d.lane, d.order_at
+            "SELECT d.seq, d.run_no, d.lane, d.order_at, d.subscription_seq
                FROM deliveries AS d INDEXED BY " $index "  LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
                LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
               WHERE d.state = 'dead_letter'
@@ -112,6 +112,7 @@ struct Dead {
     run_no: u32,
     lane: Option<i64>,
     order_at: Timestamp,
+    subscription_seq: i64,
 }
 
 /// A place in a lane: `order_at` and number of the delivery.
@@ -164,7 +165,11 @@ impl<'a> Search<'a> {
             filter.answer,
         ]);
         params.extend_from_slice(place);
-        self.tx.rows(sql, &*params, in_order!(Dead { seq, run_no, lane, order_at }))
+        self.tx.rows(
+            sql,
+            &*params,
+            in_order!(Dead { seq, run_no, lane, order_at, subscription_seq }),
+        )
     }
 
     /// The next dead letters by number, and the number up to which was searched; `None` if there are no more.
@@ -242,7 +247,8 @@ fn item(dead: &Dead) -> Item {
     let delivery = DeliverySeq(dead.seq);
     let action = Action::Change { delivery, state: DeliveryState::DeadLetter, run_no: dead.run_no };
     let actions = vec![((dead.order_at, dead.seq), action)];
-    Item { seq: dead.seq, is_webhook_event: false, actions }
+    let subscription = Some(dead.subscription_seq);
+    Item { seq: dead.seq, is_webhook_event: false, subscription, actions }
 }
 
 /// The next dead letters, in the order in which they are handled. After the first one of a lane, the others of the lane

@@ -169,7 +169,7 @@ pub(super) fn next(tx: &ReadTx<'_>, job: &NewJob, cursor: &Cursor, limit: u32) -
         };
         let actions = search.actions(origin, named)?;
         if !actions.is_empty() {
-            batch.items.push(Item { seq, is_webhook_event: !is_own, actions });
+            batch.items.push(Item { seq, is_webhook_event: !is_own, subscription: None, actions });
         }
     }
     Ok(batch)
@@ -199,7 +199,7 @@ pub(super) fn finished(
         cursor.after = to;
         (found, to >= cursor.end)
     };
-    let item = |(seq, _)| Item { seq, is_webhook_event, actions: Vec::new() };
+    let item = |(seq, _)| Item { seq, is_webhook_event, subscription: None, actions: Vec::new() };
     Ok(Batch { items: found.into_iter().map(item).collect(), cursor, is_last })
 }
 

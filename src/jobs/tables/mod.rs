@@ -5,12 +5,15 @@
 pub mod dead_letters;
 pub mod events;
 mod expunged;
+pub mod held;
+
+use std::collections::BTreeMap;
 
 use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
 use crate::jobs::{
-    Action, Batch, Became, Cursor, Job, JobFilter, JobKind, JobState, MAX_COUNTED, MAX_REACHED,
-    Matched, NewJob, Pace, Progress,
+    Action, Batch, Became, CountedMatches, Cursor, Job, JobFilter, JobKind, JobState, MAX_COUNTED,
+    MAX_REACHED, Matched, NewJob, Pace, Progress,
 };
 use crate::store::column::{Count, Json, to_json, words};
 use crate::store::error::{Error, Result};
@@ -198,15 +201,16 @@ pub fn next_batch(tx: &ReadTx<'_>, job: &NewJob, cursor: &Cursor) -> Result<Batc
     events::next(tx, job, cursor, size)
 }
 
-/// Counts the items of a job, and returns the first ones; `is_over` says when that takes too long.
+/// Counts the items of a job, and returns the first `sample` of them; `is_over` says when counting takes too long.
 pub fn matched(
     tx: &ReadTx<'_>,
     job: &NewJob,
     sample: usize,
     is_over: impl Fn() -> bool,
-) -> Result<(Matched, Batch)> {
+) -> Result<CountedMatches> {
     let mut count = 0_u64;
-    let mut first = Batch::default();
+    let mut first = Vec::new();
+    let mut by_subscription = BTreeMap::new();
     let mut cursor = job.cursor.clone();
     loop {
         let batch = if job.kind.is_of_dead_letters() {
@@ -218,11 +222,16 @@ pub fn matched(
         };
         let Batch { items, cursor: next, is_last } = batch;
         count = count.saturating_add(u64::try_from(items.len()).unwrap_or(u64::MAX));
-        let room = sample.saturating_sub(first.items.len());
-        first.items.extend(items.into_iter().take(room));
+        for subscription in items.iter().filter_map(|item| item.subscription) {
+            let of_it: &mut u64 = by_subscription.entry(subscription).or_default();
+            *of_it = of_it.saturating_add(1);
+        }
+        let room = sample.saturating_sub(first.len());
+        first.extend(items.into_iter().take(room));
         if is_last || count > MAX_COUNTED || is_over() {
             let is_more = !is_last;
-            return Ok((Matched { count: count.min(MAX_COUNTED), is_more }, first));
+            let matched = Matched { count: count.min(MAX_COUNTED), is_more };
+            return Ok(CountedMatches { matched, first, by_subscription });
         }
         cursor = next;
     }
@@ -357,6 +366,7 @@ mod tests {
             uses(sql, &["INTEGER PRIMARY KEY"]);
         }
         uses(BECAME, &["SEARCH d USING INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN"]);
+        uses(held::WAITING, &["SEARCH d USING INTEGER PRIMARY KEY (rowid=?)"]);
         uses(PAGE, &["INDEX jobs_listed (tenant=? AND seq<?)"]);
         uses(BY_ID, &["INDEX sqlite_autoindex_jobs_1 (id=?)"]);
     }
