@@ -181,13 +181,14 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let seq = number(call)?;
     let found = archived::find_with(api, By::Number(seq.0), |tx| {
         let Some(found) = delivery_lists::by_seq(tx, &call.tenant, seq)? else { return Ok(None) };
-        let more = (waiting(api, tx, &found)?, failures::of(tx, seq)?);
+        let answer = delivery_lists::answer(tx, seq)?;
+        let more = (waiting(api, tx, &found)?, failures::of(tx, seq)?, answer);
         Ok(Some((found, more)))
     })?;
-    let (delivery, (waiting, failure)) = found.or_not_found("delivery")?;
+    let (delivery, (waiting, failure, answer)) = found.or_not_found("delivery")?;
     let past_holds = api.env.store.read(|tx| past_holds(api, tx, &delivery))?;
     let delivery = InFlightDelivery::of(api, delivery);
-    Ok(ok(&DeliveryDetail { delivery, waiting, failure, past_holds }))
+    Ok(ok(&DeliveryDetail { delivery, waiting, failure, answer, past_holds }))
 }
 
 /// The holds during which a delivery waited and that have ended.
@@ -374,6 +375,8 @@ struct DeliveryDetail {
     waiting: Option<Waiting>,
     /// What went wrong with it; null if no attempt has failed.
     failure: Option<Failure>,
+    /// The sentence in which the target answered, as the summary of dead letters has it; null for other deliveries.
+    answer: Option<String>,
     /// The holds of its subscription during which it waited and that have ended: the latest ten, the newest first.
     past_holds: Vec<PastHold>,
 }

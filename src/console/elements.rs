@@ -282,7 +282,7 @@ pub(super) fn held_back(view: &View<'_>, job: &Value) -> Markup {
             p.notice.warn {
                 strong { (number(held.int("count"))) " " (t.of_them_wait) } ": "
                 (link("subscriptions", held.text("subscription"))) " " (t.is_held) " (" (word(hold.text("reason"))) "), "
-                (t.since.to_lowercase()) " " (time(hold.text("since"))) ". " (told(hold.text("detail")))
+                (t.since.to_lowercase()) " " (time(hold.text("since"))) ": " (told(hold.text("detail")))
             }
         }
     }

@@ -388,6 +388,7 @@ texts! {
     no_dead_letters_help: "What fails again and again comes here.",
     by_answer: "The newest 1,000, by what they said",
     correct_one: "Correct one",
+    of_this_kind: "Dead letters with the same answer",
     replay_all: "Send all again",
     none_match: "No dead letter matches.",
     newest_one: "Newest",

@@ -33,6 +33,18 @@ columns! {
     pub fn by_seq(tenant: &str, seq: DeliverySeq) -> Option = "WHERE d.seq = ?2 AND d.tenant = ?1";
 }
 
+const ANSWER: &str = "
+    SELECT answer_sentence(a.excerpt, a.failed_reason, d.reason)
+      FROM deliveries AS d
+      LEFT JOIN attempts AS a ON a.delivery_seq = d.seq AND a.n = d.attempt_count
+     WHERE d.seq = ?1 AND d.state = 'dead_letter'";
+
+/// The sentence in which the target of a dead letter answered; `None` if the delivery is no dead letter.
+pub fn answer(tx: &ReadTx<'_>, dead: DeliverySeq) -> Result<Option<String>> {
+    let found: Option<Option<String>> = tx.find(ANSWER, [dead])?;
+    Ok(found.flatten())
+}
+
 /// The condition of a list's filter by subscription (?5).
 macro_rules! of_subscription {
     () => {

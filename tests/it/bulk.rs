@@ -411,6 +411,40 @@ fn dead_letters_in_lanes_are_sent_again_by_what_the_target_said_at_a_rate() {
     }
 }
 
+const MANY_EVENTS: &str = "
+    WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?1)
+    INSERT INTO outbox (seq, id, tenant, idempotency_key, event_type, payload, received_at, routed_at, own, status,
+                        completed_at)
+    SELECT 1000 + i, printf('01980000-0000-7000-8000-%012x', i), 'default', printf('k-%09d', i), 'a', 1000 + i, ?2, ?2, 1,
+           'dead_letter', ?2
+      FROM n";
+
+// All but the last one had the same answer, in the lane of the first delivery.
+const MANY_DEAD: &str = "
+    INSERT INTO deliveries (outbox_seq, subscription_seq, tenant, lane, order_at, head, state, finished_at, reason,
+                            created_at, died_no)
+    SELECT e.seq, d.subscription_seq, d.tenant, d.lane, e.received_at + e.seq, 0, 'dead_letter', e.received_at,
+           iif(e.seq = 999 + ?1, 'unknown article A-99', 'the period is closed'), e.received_at, 1
+      FROM outbox AS e, deliveries AS d
+     WHERE e.seq >= 1000 AND d.seq = 1";
+
+#[test]
+fn one_answer_behind_many_others_of_a_lane_is_found_in_slices() {
+    let (mut rig, receiver) = with_dead_letters(1, "strict");
+    rig.stop();
+    let conn = rig.writable();
+    conn.run("PRAGMA synchronous = OFF");
+    conn.execute(MANY_EVENTS, (20_500, START.ms())).unwrap();
+    conn.execute(MANY_DEAD, [20_500]).unwrap();
+    drop(conn);
+    rig.start_again();
+    let job = replay(&rig, &json!({ "answer": "unknown article A-99" }));
+    has(&job, &json!({ "state": "completed", "done": 1, "deliveries": 1 }));
+    rig.settle();
+    assert_eq!(bodies(&receiver, 0), [21_499]);
+    assert_eq!(dead(&rig), 20_500);
+}
+
 #[test]
 fn what_dies_again_during_a_job_is_left_alone() {
     let (rig, receiver) = unsendable("key");

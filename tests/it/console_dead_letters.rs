@@ -57,10 +57,19 @@ fn who_has_corrected_one_comes_back_to_its_kind_and_sends_the_others() {
     let after = browser.submit(&looked, &[]).is(303);
     let back = after.field("location").unwrap();
     assert!(back.starts_with(&page_of(ARTICLE)), "{back}");
+    rig.settle();
     let kind = browser.get(back);
     assert!(kind.contains("Correct and send: done.") && kind.contains(ARTICLE), "{kind}");
     assert_eq!(kind.matches("name=\"filter.ids\"").count(), 2, "two are left: {kind}");
-    rig.settle();
+    // From the page of a dead letter one comes there, too.
+    let own = browser.get("/console/deliveries/dlv_1");
+    assert!(links(&own).contains(&page_of(ARTICLE)), "{own}");
+    let is_correction = |link: &String| link.starts_with("/console/act/edit-and-resend?id=dlv_1&");
+    let link = links(&own).into_iter().find(is_correction).unwrap();
+    let asked = form(&browser.get(&link), "/console/act/edit-and-resend").unwrap();
+    assert_eq!(asked.value("back"), page_of(ARTICLE));
+    let sent = rig.id("/v1/deliveries?state=completed");
+    assert_eq!(rig.get(&format!("/v1/deliveries/{sent}"))["answer"], Value::Null);
     let before = receiver.count();
     browser.act(back, "replay-dead-letters", &[]);
     until("both are sent", || rig.get("/v1/stats")["dead_letters"] == 1);

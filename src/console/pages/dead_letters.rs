@@ -75,6 +75,19 @@ fn field_of(group: &Value, name: &str) -> String {
     }
 }
 
+/// The page of the kind of a dead letter, as its own page reads it. `None`: it is no dead letter.
+pub(super) fn page_of_kind(delivery: &Value) -> Option<String> {
+    let answer = delivery.maybe("answer")?;
+    let code = field_of(delivery, "http_status");
+    let kind = [
+        ("subscription", delivery.text("subscription")),
+        ("class", delivery.text("last_class")),
+        ("code", code.as_str()),
+        ("answer", answer),
+    ];
+    Some(with_query("/console/dead-letters", kind))
+}
+
 /// The kinds of dead letters, the largest first, each with what can be done.
 fn groups(view: &View<'_>, groups: &[Value]) -> Markup {
     let t = view.t;
@@ -96,7 +109,7 @@ fn groups(view: &View<'_>, groups: &[Value]) -> Markup {
                 let is_shown = view.query.get("answer") == row.maybe("answer");
                 html! {
                     a href=(page(row)) aria-current=[is_shown.then_some("true")] { (row.first_of(&["answer", "reason"])) }
-                    " " small { (word(row.text("class"))) " " (field_of(row, "code")) }
+                    " " small.number { (word(row.text("class"))) " " (field_of(row, "code")) }
                 }
             }),
             ("subscription", &|row| {

@@ -2,7 +2,9 @@
 
 use serde_json::value::RawValue;
 
+use crate::console::elements::button_to;
 use crate::console::json::indented;
+use crate::console::pages::dead_letters::page_of_kind;
 use crate::console::prelude::*;
 use crate::console::story;
 use crate::console::timeline::Timeline;
@@ -38,6 +40,7 @@ pub(super) fn show(view: &View<'_>) -> Result<Content, PageError> {
     let body = html! {
         div.story { p { (story::of_delivery(t, delivery, timeline.last())) } }
         (actions_of(view, delivery))
+        (kind_of(view, delivery))
         (known.facts(view, delivery))
         h2 { (t.what_happened) }
         (timeline.show(view))
@@ -60,6 +63,7 @@ pub(super) fn card(view: &View<'_>, timeline: &Timeline, most: i64) -> Markup {
             }
             (timeline.show(view))
             (timeline.pager(view, most))
+            (kind_of(view, delivery))
             (actions_of(view, delivery))
         }
     }
@@ -73,7 +77,7 @@ fn actions_of(view: &View<'_>, delivery: &Value) -> Markup {
     let may_correct = is_idle && delivery.text("of") == "event";
     html! {
         div.actions {
-            @if may_correct && is(&["pending", "parked", "dead_letter"]) { (button(view, &actions::EDIT_AND_RESEND, &given)) }
+            @if may_correct && is(&["pending", "parked", "dead_letter"]) { (correct(view, delivery)) }
             @if is(&["pending", "leased", "dead_letter", "skipped", "cancelled"]) { (button(view, &actions::RETRY_DELIVERY, &given)) }
             @if is(&["pending"]) && delivery.maybe("lane").is_some() { (button(view, &actions::PARK, &given)) }
             @if is(&["parked", "in_doubt"]) { (button(view, &actions::RELEASE, &given)) }
@@ -81,6 +85,22 @@ fn actions_of(view: &View<'_>, delivery: &Value) -> Markup {
             @if is(&["pending", "leased", "waiting", "dead_letter", "parked", "in_doubt"]) { (button(view, &actions::CANCEL_DELIVERY, &given)) }
         }
     }
+}
+
+/// The button to send another payload. Who has corrected a dead letter comes to the others of its kind.
+fn correct(view: &View<'_>, delivery: &Value) -> Markup {
+    let action = &actions::EDIT_AND_RESEND;
+    let given = [("id", delivery.text("id"))];
+    match page_of_kind(delivery) {
+        Some(kind) => button_to(view, action, &given, (action.label)(view.t), &kind),
+        None => button(view, action, &given),
+    }
+}
+
+/// A link to the dead letters of the same kind.
+fn kind_of(view: &View<'_>, delivery: &Value) -> Markup {
+    let kind = page_of_kind(delivery);
+    html! { @if let Some(kind) = kind { p { a href=(kind) { (view.t.of_this_kind) } } } }
 }
 
 /// The request as an attempt sends it, and as a curl command. `payload_hash`: that of a payload that stands beside it, which is
