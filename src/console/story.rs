@@ -8,6 +8,7 @@ use crate::console::json::Fields as _;
 use crate::console::standing::Standing;
 use crate::console::texts::Texts;
 use crate::console::timeline::Timeline;
+use crate::model::answer_sentence;
 
 /// Most bytes of the page for what a target said.
 const MAX_SAID_BYTES: usize = 160;
@@ -66,11 +67,15 @@ fn status(attempt: &Value) -> Option<i64> {
 
 /// The status and the words of an attempt's answer; `reason` if it has none.
 fn answered(attempt: &Value, reason: &str) -> Markup {
-    let said = attempt.first_of(&["excerpt", "failed_reason"]).lines().next().unwrap_or_default();
-    let said = if said.is_empty() { reason } else { said };
+    let said = answer_sentence::of_dead_letter(
+        attempt.maybe("excerpt"),
+        attempt.maybe("failed_reason"),
+        Some(reason),
+    );
+    let said = said.unwrap_or_default();
     html! {
         @if let Some(status) = status(attempt) { (status) @if !said.is_empty() { ", " } }
-        @if said.is_empty() { "." } @else { (cut(&ended(said), MAX_SAID_BYTES)) }
+        @if said.is_empty() { "." } @else { (cut(&ended(&said), MAX_SAID_BYTES)) }
     }
 }
 

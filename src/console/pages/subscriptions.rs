@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::console::charts::strip;
 use crate::console::history;
 use crate::console::prelude::*;
+use crate::model::answer_sentence;
 use crate::model::event::OWN_SOURCE;
 use crate::model::hold::HoldReason;
 use crate::model::subscription::SubscriptionState;
@@ -148,9 +149,10 @@ fn last_words(view: &View<'_>, subscription: &Value) -> String {
     let last = (delivery.int("attempt_count") - 1).to_string();
     let path = format!("/v1/deliveries/{}/attempts", segment(delivery.text("id")));
     let attempts = view.read_or_null(&path, &[("after", last.as_str())]);
-    let said =
-        attempts.items("items").last().map(|last| last.first_of(&["excerpt", "failed_reason"]));
-    said.filter(|said| !said.is_empty()).unwrap_or_else(held).to_owned()
+    let said = attempts.items("items").last().and_then(|last| {
+        answer_sentence::of_dead_letter(last.maybe("excerpt"), last.maybe("failed_reason"), None)
+    });
+    said.unwrap_or_else(|| held().to_owned())
 }
 
 /// The button that ends the trouble: Resume where that ends the hold, else a test.
