@@ -1,5 +1,7 @@
 //! One view over the database and the archive: what is asked for is found wherever it is.
 
+use std::time::Duration;
+
 use crate::api::audited::ChangeResult;
 use crate::api::lists;
 use crate::api::prelude::*;
@@ -12,7 +14,7 @@ use crate::model::event::Event;
 use crate::model::webhook_event::WebhookEvent;
 use crate::store::error::{Error, Result as StoreResult};
 use crate::store::page::RowPage;
-use crate::store::search::{Hit, HitKind};
+use crate::store::search::{self, Hit, HitKind};
 use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::{OwnReader, Store, read_only, seen_keys};
 
@@ -200,13 +202,13 @@ pub(super) fn page<T: Archived>(
     Ok(all)
 }
 
-/// Searches the database, then the months, the latest first, until the time of a list is over. Then there may be more.
+/// Searches the database, then the months, the latest first, until `end`. Then there may be more.
 pub(super) fn search(
     api: &Api,
     call: &Call,
+    end: Duration,
     find: impl Fn(&ReadTx<'_>) -> StoreResult<(Vec<Hit>, bool)>,
 ) -> Result<(Vec<Hit>, bool), Problem> {
-    let end = lists::end(api);
     let (mut all, mut more) = lists::read_until(api, call, end, &find)?;
     for month in names(&api.flow.archiving.archive)? {
         let Some(of_month) = open::<Event>(api, &month, |_, _| true) else { continue };
@@ -244,6 +246,26 @@ pub(super) fn of_webhook_id(
     let wanted = Wanted::Id(call.tenant.clone(), id);
     let place = of_month.env.store.read(|tx| moves::place(tx, ArchivedKind::Event, &wanted))?;
     Ok(place.map(|place| (month, of_month, place.seq)))
+}
+
+/// The event or webhook event with a `webhook-id` that is in the archive.
+pub(super) fn hit_of_webhook_id(
+    api: &Api,
+    call: &Call,
+    webhook_id: &str,
+) -> Result<Option<Hit>, Problem> {
+    let seen = api.env.store.read(|tx| seen_keys::by_webhook_id(tx, webhook_id))?;
+    let month_of = |seen: &seen_keys::Seen| Month::parse(&seen.month);
+    let Some((month, seen)) = seen.and_then(|seen| Some((month_of(&seen)?, seen))) else {
+        return Ok(None);
+    };
+    let Some(of_month) = open::<Event>(api, &month, |_, _| true) else { return Ok(None) };
+    let found = of_month.env.store.read(|tx| search::find(tx, &call.tenant, &seen.id, false))?;
+    let can_have = |hit: &Hit| matches!(hit.kind, HitKind::Event | HitKind::WebhookEvent);
+    let hit = found.0.into_iter().find(|hit| can_have(hit) && hit.id == seen.id);
+    let archived_in = Some(month.to_string());
+    let value = webhook_id.to_owned();
+    Ok(hit.map(|hit| Hit { matched: "webhook_id", value, archived_in, ..hit }))
 }
 
 /// Events that come back from the archive, the parents before their children, each with the file of its month.

@@ -12,6 +12,8 @@ use crate::base::words::as_text;
 
 /// Random bytes that a thread draws at once for what is no secret.
 const BLOCK_BYTES: usize = 1024;
+/// The bytes of a digest that are in a `webhook-id`.
+pub const WEBHOOK_ID_BYTES: usize = 16;
 
 /// Randomness that is injected: identifiers, jitter, secrets.
 pub trait Draw: Send + Sync {
@@ -111,7 +113,7 @@ pub fn uuid7(now: Timestamp, draw: &dyn Draw) -> String {
 /// ```
 pub fn webhook_id(tenant: &str, source_system: &str, idempotency_key: &str) -> String {
     let digest = identity_digest(&[tenant, source_system, idempotency_key]);
-    let head = digest.get(..16).unwrap_or_default();
+    let head = digest.get(..WEBHOOK_ID_BYTES).unwrap_or_default();
     format!("evt_{}", BASE32_NOPAD.encode(head).to_ascii_lowercase())
 }
 
@@ -119,7 +121,7 @@ pub fn webhook_id(tenant: &str, source_system: &str, idempotency_key: &str) -> S
 #[cfg(feature = "service")]
 pub fn webhook_id_bytes(webhook_id: &str) -> Option<Vec<u8>> {
     let text = webhook_id.strip_prefix("evt_")?.to_ascii_uppercase();
-    BASE32_NOPAD.decode(text.as_bytes()).ok().filter(|bytes| bytes.len() == 16)
+    BASE32_NOPAD.decode(text.as_bytes()).ok().filter(|bytes| bytes.len() == WEBHOOK_ID_BYTES)
 }
 
 /// SHA-256 over length-prefixed parts.

@@ -2,7 +2,8 @@
 //! key, a type, a name.
 //!
 //! Each field is a statement that seeks in an index, or reads at most the newest 5,000 rows where there is none. So
-//! the work is bounded, however many rows there are.
+//! the work is bounded, however many rows there are. A whole `webhook-id` is a digest without an index: it is compared
+//! with the identities of all events, which only an index is read for, until the caller's time is over.
 
 use rusqlite::{ToSql, params};
 use schemars::JsonSchema;
@@ -125,6 +126,25 @@ pub(super) const EVENTS_OF_WEBHOOK_ID_OF_TENANT: &str = newest!(
     2500 of "outbox" where "tenant = ?1 AND tenant <> 'default'",
     "webhook_id(t.tenant, t.source_system, t.idempotency_key)", own!()
 );
+/// The event of any age with these bytes of a `webhook-id`.
+pub(super) const EVENT_OF_IDENTITY: &str = "
+    SELECT t.seq, t.id, webhook_id(t.tenant, t.source_system, t.idempotency_key), t.event_type, t.status, t.received_at,
+           t.source_system = 'oncebox'
+      FROM (SELECT seq FROM outbox INDEXED BY outbox_identity
+             WHERE tenant = ?1 AND has_webhook_id(tenant, source_system, idempotency_key, ?2) LIMIT 1) AS n
+     CROSS JOIN outbox AS t ON t.seq = n.seq";
+/// As [`EVENT_OF_IDENTITY`], for a webhook event.
+pub(super) const WEBHOOK_EVENT_OF_IDENTITY: &str = "
+    SELECT t.seq, t.id, webhook_id(t.tenant, 'in:' || t.provider, t.provider_event_id), t.event_type, t.status,
+           t.received_at, 0
+      FROM (SELECT seq FROM webhook_events INDEXED BY webhook_events_identity
+             WHERE tenant = ?1 AND has_webhook_id(tenant, 'in:' || provider, provider_event_id, ?2) LIMIT 1) AS n
+     CROSS JOIN webhook_events AS t ON t.seq = n.seq";
+/// Whether a tenant may have more events than those of which types are looked at.
+pub(super) const HAS_MORE_EVENTS: &str = "
+    SELECT CASE ?1 WHEN 'default' THEN (SELECT max(seq) FROM outbox) - (SELECT min(seq) FROM outbox) >= 5000
+                   ELSE EXISTS (SELECT 1 FROM outbox WHERE tenant = ?1 AND tenant <> 'default' LIMIT 1 OFFSET 5000) END
+           OR EXISTS (SELECT 1 FROM webhook_events WHERE tenant = ?1 LIMIT 1 OFFSET 5000)";
 pub(super) const EVENTS_OF_TYPE: &str = newest!(
     5000 of "outbox" where "seq > (SELECT max(seq) FROM outbox) - 5000", "t.event_type", own!()
 );
@@ -241,9 +261,8 @@ const fn field(kind: HitKind, matched: &'static str, sql: &'static str) -> Field
 
 const FIELDS: [Field; 13] = {
     use HitKind::{Event, Provider, Source, Subscription, WebhookEvent};
-    let is_webhook_id: Option<fn(&str) -> bool> = Some(|text| text.starts_with("evt_"));
-    // Reading so many rows for a number would be in vain.
-    let is_type: Option<fn(&str) -> bool> = Some(|text| !text.bytes().all(|b| b.is_ascii_digit()));
+    let is_webhook_id: Option<fn(&str) -> bool> = Some(begins_like_webhook_id);
+    let is_type: Option<fn(&str) -> bool> = Some(may_be_type);
     [
         Field { min_prefix: MIN_UUID_PREFIX, ..field(Event, "id", EVENTS_BY_ID) },
         field(Event, "aggregate_id", EVENTS_OF_AGGREGATE),
@@ -274,6 +293,40 @@ const FIELDS: [Field; 13] = {
         field(Source, "name", SOURCES_OF_NAME),
     ]
 };
+
+/// Whether a text may be a `webhook-id` or its beginning.
+pub fn begins_like_webhook_id(text: &str) -> bool {
+    text.starts_with("evt_")
+}
+
+/// Whether a text may be an event type. Reading so many rows for a number would be in vain.
+fn may_be_type(text: &str) -> bool {
+    !text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Whether the tenant has events that were not looked at for an event type, which the text may be.
+pub fn leaves_types_out(tx: &ReadTx<'_>, tenant: &str, text: &str) -> Result<bool> {
+    if may_be_type(text) && !begins_like_webhook_id(text) {
+        tx.value(HAS_MORE_EVENTS, [tenant])
+    } else {
+        Ok(false)
+    }
+}
+
+/// Finds the event or webhook event of any age by the bytes of its `webhook-id`. Reads the identities of all that the
+/// tenant has: a million in about half a second.
+pub fn by_webhook_id(tx: &ReadTx<'_>, tenant: &str, bytes: &[u8]) -> Result<Option<Hit>> {
+    for (kind, sql) in
+        [(HitKind::Event, EVENT_OF_IDENTITY), (HitKind::WebhookEvent, WEBHOOK_EVENT_OF_IDENTITY)]
+    {
+        let of = field(kind, "webhook_id", sql);
+        let found = tx.first(sql, (tenant, bytes), |row| of.hit(row, row.get(6)?))?;
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}
 
 /// Finds what a tenant has by a text: by kind, the newest first, operational events behind others. Also tells whether
 /// there may be more. Operational events are found by their exact id alone, unless they are asked for.

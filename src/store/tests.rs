@@ -318,6 +318,14 @@ fn a_search_seeks_in_an_index_or_reads_the_newest_rows() {
         assert_eq!(plan.matches(index).count(), 2, "{plan}");
         assert!(!plan.contains("AUTOMATIC") && !plan.contains("SCAN t"), "{plan}");
     }
+    for (sql, index) in [
+        (search::EVENT_OF_IDENTITY, "COVERING INDEX outbox_identity (tenant=?)"),
+        (search::WEBHOOK_EVENT_OF_IDENTITY, "COVERING INDEX webhook_events_identity (tenant=?)"),
+        (search::HAS_MORE_EVENTS, "COVERING INDEX outbox_listed (tenant=?)"),
+    ] {
+        let plan = plan(sql);
+        assert!(plan.contains(index), "{plan}");
+    }
     // The few rows of the inner statement, which has a LIMIT, are scanned.
     let newest = "INDEX webhook_events_listed (tenant=?)";
     for (sql, inner) in [

@@ -91,7 +91,7 @@ fn a_number_finds_an_event_by_its_aggregate_and_its_key_and_a_webhook_by_the_pro
     }
     rig.publish(&invoice("7", "seven"));
     assert_eq!(hits(&rig, "7"), [hit("event", "aggregate_id", "7")]);
-    assert_eq!(rig.get("/v1/search"), json!({ "items": [], "more": false }));
+    assert_eq!(rig.get("/v1/search"), json!({ "items": [], "more": false, "incomplete": null }));
     rig.call("GET", "/v1/search?q=%20", b"").is(400);
     rig.call("GET", &format!("/v1/search?q={}", "x".repeat(501)), b"").is(400);
 }
@@ -123,6 +123,76 @@ fn ids_find_what_they_name() {
     assert_eq!(search(&rig, "dlv_1")["items"][0]["status"], "completed");
     let stored = rig.one("SELECT id FROM subscriptions");
     assert_eq!(hits(&rig, &stored), [hit("subscription", "id", &stored)]);
+}
+
+/// Events with the numbers of a range.
+fn publish_numbers(rig: &Rig, numbers: std::ops::Range<usize>) {
+    for first in numbers.clone().step_by(1_000) {
+        let last = numbers.end.min(first + 1_000);
+        let some: Vec<Value> =
+            (first..last).map(|n| invoice(&format!("A-{n}"), &format!("k-{n}"))).collect();
+        rig.post("/v1/events", &json!(some)).is(201);
+    }
+}
+
+#[test]
+fn exact_ids_find_events_of_any_age_and_an_incomplete_search_says_so() {
+    let (rig, receiver) = Rig::subscribed("erp");
+    let scheme = json!({ "kind": "generic", "check": { "token": { "header": "X-Token" } },
+        "event_id": { "pointer": "/id" }, "event_type": { "pointer": "/type" } });
+    rig.provider("hub", &scheme, SECRET);
+    let body = br#"{"id":"w-1","type":"order.made"}"#;
+    rig.send("POST", "/in/hub", &[("X-Token", SECRET)], body).is(200);
+    let oldest = rig.publish(&json!({ "event_type": "rare", "source_system": "erp", "idempotency_key": "oldest-key", "payload": 1 }));
+    rig.sent(&receiver, 1);
+    assert_eq!(search(&rig, "nothing")["incomplete"], Value::Null);
+    let subscription = rig.one("SELECT id FROM subscriptions");
+    let pause = format!("/v1/subscriptions/{subscription}/pause");
+    rig.post(&pause, &json!({})).is(200);
+    publish_numbers(&rig, 0..6_100);
+
+    let (id, webhook_id) = (text(&oldest, "id"), text(&oldest, "webhook_id"));
+    assert_eq!(hits(&rig, &id), [hit("event", "id", &id)]);
+    assert_eq!(hits(&rig, "oldest-key"), [hit("event", "idempotency_key", "oldest-key")]);
+    let delivery = rig.one(&format!(
+        "SELECT 'dlv_' || d.seq FROM deliveries AS d JOIN outbox AS o ON o.seq = d.outbox_seq WHERE o.id = '{id}'"
+    ));
+    assert_eq!(hits(&rig, &delivery), [hit("delivery", "id", &delivery)]);
+    let found = search(&rig, &webhook_id);
+    assert_eq!(hits(&rig, &webhook_id), [hit("event", "webhook_id", &webhook_id)]);
+    assert_eq!((&found["items"][0]["id"], &found["incomplete"]), (&json!(id), &Value::Null));
+    let of_hub = oncebox::base::id::webhook_id("default", "in:hub", "w-1");
+    assert_eq!(hits(&rig, &of_hub), [hit("webhook_event", "webhook_id", &of_hub)]);
+
+    // Another tenant does not find it, and nobody finds an id that no event has.
+    let other = rig.tenant("second");
+    let of_other = rig.get_as(&other, &format!("/v1/search?q={webhook_id}"));
+    assert_eq!(of_other, json!({ "items": [], "more": false, "incomplete": null }));
+    let unknown = oncebox::base::id::webhook_id("default", "erp", "unknown");
+    assert_eq!(search(&rig, &unknown), json!({ "items": [], "more": false, "incomplete": null }));
+
+    // What was not looked at is said.
+    let part = webhook_id.get(..12).unwrap();
+    let beginning = search(&rig, part);
+    assert_eq!(beginning["items"], json!([]));
+    has_text(&beginning, "newest 2,500 events");
+    let page = crate::it::console_rig::Browser::new(&rig, "read")
+        .get(&format!("/console/search?q={part}"));
+    assert!(page.contains("newest 2,500 events"), "{page}");
+    has_text(&search(&rig, "rare"), "newest 5,000 events");
+    assert_eq!(search(&rig, "4711")["incomplete"], Value::Null, "a number is no event type");
+
+    // In the archive it is found as well.
+    rig.advance(secs(40 * 24 * 3600));
+    rig.post("/v1/archive/runs", &json!({ "older_than": "30days" })).is(200);
+    rig.becomes(&format!("SELECT count(*) FROM outbox WHERE id = '{id}'"), "0");
+    let found = search(&rig, &webhook_id);
+    assert_eq!(hits(&rig, &webhook_id), [hit("event", "webhook_id", &webhook_id)]);
+    assert!(found["items"][0]["archived_in"].is_string(), "{found}");
+}
+
+fn has_text(found: &Value, part: &str) {
+    assert!(found["incomplete"].as_str().unwrap().contains(part), "{found}");
 }
 
 #[test]

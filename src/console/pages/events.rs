@@ -271,6 +271,7 @@ pub(super) fn search(view: &View<'_>) -> Result<Content, PageError> {
         }
         @else { (cells.table(view, &format!("{}: {q}", t.search_results), rows, EmptyNote::default())) }
         @if found.is("more") { p.small { (t.search_more) } }
+        @if let Some(left_out) = found.maybe("incomplete") { p.small { (left_out) } }
         (with_own(view, &["q"]))
     };
     Ok(Content::new(format!("{}: {q}", t.search_results), body))
