@@ -36,6 +36,16 @@ CREATE TABLE recent_minutes (
   CONSTRAINT recent_counts_are_json CHECK (json_valid(counts))
 ) STRICT, WITHOUT ROWID;
 
+-- The latest attempts of a subscription. Written once a minute for those that had one.
+CREATE TABLE recent_attempts (
+  subscription_seq INTEGER PRIMARY KEY,
+  -- When the latest one ended.
+  latest_at        INTEGER NOT NULL,
+  -- At most 50 arrays, the newest first: delivery, end, class, HTTP status, milliseconds.
+  attempts         TEXT NOT NULL,
+  CONSTRAINT recent_attempts_are_json CHECK (json_valid(attempts))
+) STRICT;
+
 -- What happened to a subscription or a provider in each hour of the last 90 days.
 CREATE TABLE history (
   -- Days since 1970 (UTC).

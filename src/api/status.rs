@@ -7,8 +7,9 @@ use crate::api::health;
 use crate::api::prelude::*;
 use crate::api::route::public;
 use crate::http::message::Method::Get;
+use crate::model::attempt::RecentAttempt;
 use crate::model::health::Check;
-use crate::pipeline::recent::{LATENCY_BOUNDS_MS, Minute, Reading, RecentAttempt};
+use crate::pipeline::recent::{LATENCY_BOUNDS_MS, Minute, Reading};
 use crate::store::stats::{self, TenantCounts};
 use crate::store::{runs, subscriptions, tenants};
 

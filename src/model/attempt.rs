@@ -54,6 +54,18 @@ pub struct Attempt {
     pub named: bool,
 }
 
+/// An attempt that has ended, without its texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct RecentAttempt {
+    pub delivery: DeliverySeq,
+    /// When it ended.
+    pub at: Timestamp,
+    pub class: AttemptClass,
+    #[schemars(with = "Option<Whole<100, 999>>")]
+    pub http_status: Option<u16>,
+    pub latency_ms: u32,
+}
+
 impl Attempt {
     /// What it tells the event of its delivery.
     pub fn tried(&self) -> Tried<'_> {

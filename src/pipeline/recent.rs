@@ -1,8 +1,8 @@
 //! What happened in the last hour, in memory: counts by minute, and the latest attempts of each subscription.
 //!
 //! Everything is bounded: the hour, the tenants, the subscriptions and their attempts. Upkeep stores the counts of each
-//! minute that is over, one row for a tenant, so that a restart goes on with them; the latest attempts begin anew. A kill
-//! loses the minute that runs, which is a gap then ([`crate::model::history`]). Not here: counters since the start
+//! minute that is over, one row for a tenant, and the latest attempts of each subscription that had one, so that a restart
+//! goes on with them. A kill loses the counts of the minute that runs, which is a gap then ([`crate::model::history`]). Not here: counters since the start
 //! ([`super::counts`]).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -11,11 +11,9 @@ use std::ops::RangeInclusive;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::base::schema::Whole;
-use crate::model::attempt::Attempt;
-use crate::model::outcome::AttemptClass;
+use crate::model::attempt::{Attempt, RecentAttempt};
 use crate::pipeline::prelude::*;
-use crate::store::runs::Counted;
+use crate::store::runs::{Counted, LatestAttempts};
 
 /// How many minutes are kept.
 pub const MINUTES: usize = 60;
@@ -64,18 +62,6 @@ impl Minute {
             *sum = sum.saturating_add(more);
         }
     }
-}
-
-/// An attempt that has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct RecentAttempt {
-    pub delivery: DeliverySeq,
-    /// When it ended.
-    pub at: Timestamp,
-    pub class: AttemptClass,
-    #[schemars(with = "Option<Whole<100, 999>>")]
-    pub http_status: Option<u16>,
-    pub latency_ms: u32,
 }
 
 /// The minutes that had something, the oldest first, by their number since 1970.
@@ -142,13 +128,15 @@ pub struct Recent {
     kept: Mutex<LastHour>,
 }
 
-/// Counts that are not stored yet, each with its minute: of tenants' arrivals and of subscriptions.
+/// Counts that are not stored yet, each with its minute, of tenants' arrivals and of subscriptions; and latest attempts.
 #[derive(Debug)]
 pub struct Unstored {
     /// Of the minutes before this one.
     pub until: i64,
     arrivals: Vec<(i64, String, Minute)>,
     subscriptions: Vec<(i64, SubscriptionSeq, Minute)>,
+    /// The latest attempts of the subscriptions that have counts.
+    pub attempts: Vec<LatestAttempts>,
 }
 
 impl Unstored {
@@ -158,12 +146,12 @@ impl Unstored {
     }
 
     /// One row for a minute and a tenant; `owners` has the tenants of the subscriptions.
-    pub fn by_tenant(self, owners: &HashMap<SubscriptionSeq, String>) -> Vec<Counted> {
+    pub fn by_tenant(&self, owners: &HashMap<SubscriptionSeq, String>) -> Vec<Counted> {
         let mut sums = BTreeMap::<i64, HashMap<String, Minute>>::new();
-        let delivered = self.subscriptions.into_iter();
+        let delivered = self.subscriptions.iter();
         let delivered = delivered
-            .filter_map(|(minute, seq, counts)| Some((minute, owners.get(&seq)?.clone(), counts)));
-        for (minute, tenant, counts) in self.arrivals.into_iter().chain(delivered) {
+            .filter_map(|(minute, seq, counts)| Some((*minute, owners.get(seq)?.clone(), *counts)));
+        for (minute, tenant, counts) in self.arrivals.iter().cloned().chain(delivered) {
             sums.entry(minute).or_default().entry(tenant).or_default().add(&counts);
         }
         let busiest = |(minute, tenants): (i64, HashMap<String, Minute>)| {
@@ -226,6 +214,19 @@ impl Recent {
         self
     }
 
+    /// Goes on with the latest attempts that an earlier process has made.
+    #[must_use]
+    pub fn after_attempts(mut self, stored: Vec<LatestAttempts>) -> Self {
+        let subscriptions = &mut self.kept.get_mut().subscriptions;
+        for LatestAttempts { subscription, attempts } in stored.into_iter().take(MAX_SUBSCRIPTIONS)
+        {
+            let attempts = attempts.into_iter().take(MAX_ATTEMPTS).collect();
+            let hour = Hour::default();
+            subscriptions.insert(subscription, OfSubscription { hour, attempts });
+        }
+        self
+    }
+
     /// The counts that are not stored yet: of the minutes that are over or, at the end, of all. `None` while no minute is
     /// over.
     pub fn to_store(&self, is_end: bool) -> Option<Unstored> {
@@ -247,7 +248,15 @@ impl Recent {
         });
         let arrivals = arrivals.collect();
         let subscriptions = subscriptions.collect();
-        Some(Unstored { until, arrivals, subscriptions })
+        let attempted = kept.subscriptions.iter();
+        let attempted =
+            attempted.filter(|(_, of)| !of.attempts.is_empty() && !new(&of.hour).is_empty());
+        let attempts = attempted.map(|(seq, of)| LatestAttempts {
+            subscription: *seq,
+            attempts: of.attempts.iter().copied().collect(),
+        });
+        let attempts = attempts.collect();
+        Some(Unstored { until, arrivals, subscriptions, attempts })
     }
 
     /// The counts of the minutes before this one are stored.
@@ -364,6 +373,7 @@ mod tests {
 
     use super::*;
     use crate::base::clock::{ManualTime, TimeSource};
+    use crate::model::outcome::AttemptClass;
 
     fn attempt(class: AttemptClass, latency_ms: u32) -> Attempt {
         Attempt {

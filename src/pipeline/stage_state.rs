@@ -12,7 +12,7 @@ use crate::pipeline::source_marks::SourceMarks;
 use crate::store::credential_uses::CredentialUses;
 use crate::store::runs;
 
-/// The state. A restart loads the counts of the last hour and rebuilds the rest.
+/// The state. A restart loads the counts of the last hour and the latest attempts, and rebuilds the rest.
 pub(super) struct StageState {
     pub(super) destinations: Arc<Destinations>,
     pub(super) providers: Arc<ProviderCache>,
@@ -24,7 +24,7 @@ pub(super) struct StageState {
 }
 
 impl StageState {
-    /// Empty caches, and the counts that the file has of the last hour.
+    /// Empty caches, and what the file has of the last hour.
     pub(super) fn new(env: &Env, line: Line, source_marks: SourceMarks) -> Result<Self> {
         let uses = Arc::new(CredentialUses::new(env.store.clone(), env.clock.clone()));
         let destinations = Destinations::new(env.clone(), Arc::clone(&uses));
@@ -32,11 +32,12 @@ impl StageState {
         let event_types = EventTypes::new(env.store.clone(), env.settings.clone());
         let recent = Recent::new(env.clock.clone());
         let stored = env.store.read(|tx| runs::minutes(tx, &recent.span()))?;
+        let latest = env.store.read(runs::latest_attempts)?;
         Ok(Self {
             destinations: Arc::new(destinations),
             providers: Arc::new(providers),
             event_types: Arc::new(event_types),
-            counts: Arc::new(Counts::new(recent.after(stored))),
+            counts: Arc::new(Counts::new(recent.after(stored).after_attempts(latest))),
             line: Arc::new(line),
             in_flight: Arc::default(),
             source_marks,

@@ -1,11 +1,15 @@
-//! Tables `boots`, `recent_minutes` and `refused_webhooks`: what the next start must know of this run.
+//! Tables `boots`, `recent_minutes`, `recent_attempts` and `refused_webhooks`: what the next start must know of this run.
 //!
 //! One row per start lets the next start detect an unclean end. What happened in each minute of the last hour is kept, so
 //! that a restart does not forget it; so is what was refused.
 
 use std::ops::RangeInclusive;
 
+use serde::{Deserialize, Serialize};
+
+use crate::model::attempt::RecentAttempt;
 use crate::model::history::Coverage;
+use crate::model::outcome::AttemptClass;
 use crate::model::webhook_event::RefusedWebhook;
 use crate::store::column::Count;
 use crate::store::prelude::*;
@@ -29,6 +33,27 @@ const MINUTES: &str = "
     SELECT minute, tenant, counts FROM recent_minutes
      WHERE minute BETWEEN ?1 AND ?2
      ORDER BY minute LIMIT 100000";
+
+const KEEP_ATTEMPTS: &str = "
+    INSERT INTO recent_attempts (subscription_seq, latest_at, attempts) VALUES (?1, ?2, ?3)
+        ON CONFLICT DO UPDATE SET latest_at = excluded.latest_at, attempts = excluded.attempts";
+
+const FORGET_ATTEMPTS: &str = "
+    DELETE FROM recent_attempts
+     WHERE subscription_seq IN (SELECT subscription_seq FROM recent_attempts
+                                 ORDER BY latest_at DESC LIMIT 100 OFFSET 1000)";
+
+const ATTEMPTS: &str =
+    "SELECT subscription_seq, attempts FROM recent_attempts ORDER BY latest_at DESC LIMIT 1000";
+
+// A kill loses the attempts of the minute that ran; most of them are of the newest deliveries.
+pub(super) const ATTEMPTS_OF_NEWEST: &str = "
+    SELECT d.subscription_seq, a.delivery_seq, a.finished_at, a.class, a.http_status, a.latency_ms
+      FROM deliveries AS d NOT INDEXED
+     CROSS JOIN attempts AS a ON a.delivery_seq = d.seq
+     WHERE d.seq > (SELECT max(seq) FROM deliveries) - 2000
+     ORDER BY d.seq DESC, a.n DESC
+     LIMIT 4000";
 
 const SEE: &str = "UPDATE boots SET seen_at = ?1 WHERE seq = (SELECT max(seq) FROM boots)";
 
@@ -114,6 +139,77 @@ pub fn keep_minutes(tx: &WriteTx<'_>, counted: &[Counted]) -> Result<()> {
         tx.execute(KEEP_MINUTE, (minute, tenant, counts))?;
     }
     Ok(())
+}
+
+/// The latest attempts of a subscription, the newest first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LatestAttempts {
+    /// The subscription.
+    pub subscription: SubscriptionSeq,
+    /// The attempts.
+    pub attempts: Vec<RecentAttempt>,
+}
+
+/// An attempt as it stands in `recent_attempts`, which is short.
+#[derive(Serialize, Deserialize)]
+struct StoredAttempt(i64, i64, AttemptClass, Option<u16>, u32);
+
+impl From<RecentAttempt> for StoredAttempt {
+    fn from(of: RecentAttempt) -> Self {
+        Self(of.delivery.0, of.at.ms(), of.class, of.http_status, of.latency_ms)
+    }
+}
+
+impl From<StoredAttempt> for RecentAttempt {
+    fn from(StoredAttempt(delivery, at, class, http_status, latency_ms): StoredAttempt) -> Self {
+        let delivery = DeliverySeq(delivery);
+        Self { delivery, at: Timestamp::from_ms(at), class, http_status, latency_ms }
+    }
+}
+
+/// Stores the latest attempts of subscriptions. Of all subscriptions, 1,000 keep theirs.
+pub fn keep_attempts(tx: &WriteTx<'_>, all: &[LatestAttempts]) -> Result<()> {
+    tx.mark_unseen();
+    for LatestAttempts { subscription, attempts } in all {
+        let latest_at = attempts.iter().map(|attempt| attempt.at).max();
+        let stored: Vec<_> = attempts.iter().copied().map(StoredAttempt::from).collect();
+        let stored = serde_json::to_string(&stored).unwrap_or_default();
+        tx.execute(KEEP_ATTEMPTS, (subscription, latest_at, stored))?;
+    }
+    tx.execute(FORGET_ATTEMPTS, []).map(drop)
+}
+
+/// The latest attempts of 1,000 subscriptions: those that are stored, and those of the newest deliveries.
+pub fn latest_attempts(tx: &ReadTx<'_>) -> Result<Vec<LatestAttempts>> {
+    let stored: Vec<(SubscriptionSeq, String)> = tx.rows(ATTEMPTS, [], tuple)?;
+    let read = |(subscription, attempts): (SubscriptionSeq, String)| {
+        // A row that cannot be read is only missing in a picture.
+        let stored: Vec<StoredAttempt> = serde_json::from_str(&attempts).unwrap_or_default();
+        let attempts = stored.into_iter().map(RecentAttempt::from).collect();
+        LatestAttempts { subscription, attempts }
+    };
+    let mut all: Vec<LatestAttempts> = stored.into_iter().map(read).collect();
+    let newest = tx.rows(ATTEMPTS_OF_NEWEST, [], |row| {
+        let attempt = RecentAttempt {
+            delivery: row.get(1)?,
+            at: row.get(2)?,
+            class: row.get(3)?,
+            http_status: row.get(4)?,
+            latency_ms: row.get(5)?,
+        };
+        Ok((row.get::<_, SubscriptionSeq>(0)?, attempt))
+    })?;
+    for (subscription, attempt) in newest {
+        match all.iter_mut().find(|of| of.subscription == subscription) {
+            Some(of) if of.attempts.contains(&attempt) => {}
+            Some(of) => of.attempts.push(attempt),
+            None => all.push(LatestAttempts { subscription, attempts: vec![attempt] }),
+        }
+    }
+    for of in &mut all {
+        of.attempts.sort_by_key(|attempt| std::cmp::Reverse(attempt.at));
+    }
+    Ok(all)
 }
 
 /// Records that what this run counted is stored, up to this time. Forgets a few minutes that are not among `kept`.

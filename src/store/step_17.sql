@@ -122,3 +122,13 @@ ALTER TABLE sources_17 RENAME TO sources;
 CREATE UNIQUE INDEX sources_name ON sources (tenant, name) WHERE deleted_at IS NULL;
 
 ALTER TABLE tenants ADD COLUMN event_mail_count INTEGER NOT NULL DEFAULT 0;
+
+-- The latest attempts of a subscription. Written once a minute for those that had one.
+CREATE TABLE recent_attempts (
+  subscription_seq INTEGER PRIMARY KEY,
+  -- When the latest one ended.
+  latest_at        INTEGER NOT NULL,
+  -- At most 50 arrays, the newest first: delivery, end, class, HTTP status, milliseconds.
+  attempts         TEXT NOT NULL,
+  CONSTRAINT recent_attempts_are_json CHECK (json_valid(attempts))
+) STRICT;

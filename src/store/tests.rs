@@ -6,7 +6,7 @@ use crate::model::subscription::SubscriptionTerms;
 use crate::store::{
     attempts, audit_events, confirmations, deliveries, delivery_lists, escalations, external_calls,
     families, idempotency_keys, in_doubt, lane_lists, lanes, leases, outbox, outbox_lists,
-    outbox_relay, outbox_routing, payloads, pool, postponed, processed_events, quarantine,
+    outbox_relay, outbox_routing, payloads, pool, postponed, processed_events, quarantine, runs,
     schema_shape, search, search_values, sessions, sql_rows, stats, subjects, subscriptions,
     tokens, users, webhook_events,
 };
@@ -299,6 +299,17 @@ fn an_id_of_a_source_or_a_provider_is_found_by_one_seek_per_source() {
         assert_eq!(plan.matches(&least).count(), 2, "{plan}");
         assert!(!plan.contains("AUTOMATIC") && !plan.contains("SCAN t"), "{plan}");
     }
+}
+
+#[test]
+fn a_start_reads_the_attempts_of_the_newest_deliveries_only() {
+    uses(
+        runs::ATTEMPTS_OF_NEWEST,
+        &[
+            "SEARCH d USING INTEGER PRIMARY KEY (rowid>?)",
+            "SEARCH a USING PRIMARY KEY (delivery_seq=?)",
+        ],
+    );
 }
 
 #[test]

@@ -202,6 +202,11 @@ impl Upkeep {
         let owners =
             self.env.store.read(|tx| subscriptions::owners(tx, &unstored.subscriptions()))?;
         let counted = unstored.by_tenant(&owners);
+        for some in unstored.attempts.chunks(usize::try_from(MAX_ROWS).unwrap_or(1)) {
+            let some = some.to_vec();
+            let run = move |tx: &WriteTx<'_>| runs::keep_attempts(tx, &some);
+            self.env.store.writer().write(Queue::Upkeep, run)?;
+        }
         for some in counted.chunks(usize::try_from(MAX_ROWS).unwrap_or(1)) {
             let some = some.to_vec();
             let run = move |tx: &WriteTx<'_>| runs::keep_minutes(tx, &some);
