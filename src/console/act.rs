@@ -666,7 +666,7 @@ impl Task {
         let more = if found.is("more") { "+" } else { "" };
         html! {
             h2 { (view.t.touches) }
-            p { strong { (number(found.int("count"))) (more) } " " (view.t.deliveries_or_events) }
+            p { strong { (grouped(found.int("count"))) (more) } " " (view.t.deliveries_or_events) }
             (held_back(view, &found))
             @if !found.items("sample").is_empty() {
                 ul {

@@ -6,11 +6,12 @@ use maud::{Markup, Render, html};
 use serde_json::Value;
 
 use crate::console::elements::{
-    EmptyNote, facts, id, link, number, state, table, text_or, time, told, word,
+    EmptyNote, facts, folded, id, link, number, state, table, text_or, time,
 };
 use crate::console::json::Fields;
 use crate::console::page::View;
 use crate::console::texts::Texts;
+use crate::console::words::{explained, word};
 
 /// The cells that a page computes, by their labels.
 pub(super) type Computed<'a> = &'a [(&'a str, &'a dyn Fn(&Value) -> Markup)];
@@ -125,10 +126,10 @@ impl Cell {
         match self.look {
             Look::Time => time(text),
             Look::State => state(text),
-            Look::Word => html! { (word(text)) },
+            Look::Word => html! { span data-word=[explained(text)] { (word(text)) } },
             Look::Code => html! { code { (text) } },
             Look::Id => id(t, text),
-            Look::Told => told(text),
+            Look::Told => folded(text),
             Look::Filled => text_or(Some(text).filter(|text| !text.is_empty())),
             Look::Link(page) => link(page, text),
             Look::Plain => match found {

@@ -9,10 +9,14 @@ use crate::console::form::{segment, with_query};
 use crate::console::json::{Fields as _, indented};
 use crate::console::page::View;
 use crate::console::texts::Texts;
+use crate::console::words::{explained, word};
 use crate::model::json::carried;
 
 /// How much is shown of a value in JSON: bytes of the page, which may show five.
 const MAX_JSON_BYTES: usize = 16_000;
+
+/// The most characters of an answer in a table that is not folded.
+const MAX_UNFOLDED: usize = 160;
 
 /// A time of the API (RFC 3339, UTC). The script shows it in the reader's zone.
 pub(super) fn time(text: &str) -> Markup {
@@ -48,9 +52,36 @@ pub(super) fn millis(text: &str) -> i64 {
 
 /// A whole number, in groups of three digits. The space between them is narrow and does not break (ISO 80000-1).
 pub(super) fn number(number: i64) -> Markup {
+    html! { span.number { (grouped(number)) } }
+}
+
+/// The same for a sentence.
+pub(super) fn grouped(number: i64) -> String {
     let digits = number.unsigned_abs().to_string();
     let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
-    html! { span.number { @if number < 0 { "−" } (groups.join("\u{202f}")) } }
+    let sign = if number < 0 { "−" } else { "" };
+    format!("{sign}{}", groups.join("\u{202f}"))
+}
+
+/// How many there are, as [`grouped`].
+pub(super) fn counted(count: usize) -> String {
+    grouped(i64::try_from(count).unwrap_or(i64::MAX))
+}
+
+/// Milliseconds that something took. Number and unit stay together.
+pub(super) fn took(ms: i64) -> Markup {
+    html! { span.number { (grouped(ms)) "\u{202f}ms" } }
+}
+
+/// A text from elsewhere, which is folded if it is long.
+pub(super) fn folded(text: &str) -> Markup {
+    let start = text.char_indices().nth(MAX_UNFOLDED).and_then(|(end, _)| text.get(..end));
+    html! {
+        @match start {
+            Some(start) => details.answer { summary { (told(start)) "…" } p { (told(text)) } },
+            None => (told(text)),
+        }
+    }
 }
 
 /// An id with a button that copies it. The script shows its ends only.
@@ -85,11 +116,6 @@ pub(super) fn nothing() -> Markup {
 /// A text that may be missing.
 pub(super) fn text_or(text: Option<&str>) -> Markup {
     html! { @match text { Some(text) => (text), None => (nothing()) } }
-}
-
-/// A word of the API as people write it: `dead_letter` is "dead letter".
-pub(super) fn word(text: &str) -> String {
-    text.replace(['_', '.'], " ").to_lowercase()
 }
 
 /// How good a state is: the color and the shape of its badge.
@@ -135,7 +161,7 @@ pub(super) fn state(text: &str) -> Markup {
 /// The same with a mood of its own.
 pub(super) fn badge(text: &str, mood: Mood) -> Markup {
     let Mood { class, shape } = mood;
-    html! { span class={ "state " (class) } { span aria-hidden="true" { (shape) } " " (word(text)) } }
+    html! { span class={ "state " (class) } data-word=[explained(text)] { span aria-hidden="true" { (shape) } " " (word(text)) } }
 }
 
 /// Names with their values. Those without a value are left out.
@@ -308,7 +334,15 @@ impl Render for Svg {
 
 #[cfg(test)]
 mod tests {
-    use super::span;
+    use super::{folded, grouped, span};
+
+    #[test]
+    fn numbers_stand_in_groups_and_long_answers_are_folded() {
+        let shown = [0, 999, 1_234, -1_234_567].map(grouped);
+        assert_eq!(shown, ["0", "999", "1\u{202f}234", "−1\u{202f}234\u{202f}567"]);
+        assert!(!folded(&"ä".repeat(160)).0.contains("<details"));
+        assert!(folded(&"ä".repeat(161)).0.contains("<details"));
+    }
 
     #[test]
     fn a_span_has_its_two_largest_units() {

@@ -13,6 +13,7 @@ use crate::console::form::{Form, done_number, with_query};
 use crate::console::json::Fields as _;
 use crate::console::page::{ConsoleContext, Content, Page, View};
 use crate::console::pages::PAGES;
+use crate::console::words::legend;
 use crate::http::message::{Head, Response};
 use crate::http::service::{Reply, ResponseHandle};
 use crate::model::token::Right;
@@ -102,6 +103,7 @@ pub(super) fn page(view: &View<'_>, page: Option<&Page>, content: &Content) -> R
             (tabs(view, page))
             @if let Some(said) = said { p class={ "notice " (said.mood) } role="status" { (said.text) } }
             (content.body)
+            (legend(t, &html! { @if let Some(badge) = &content.badge { (badge) } (content.body) }))
         }
     };
     framed(view.inner(), 200, content, &body)

@@ -7,11 +7,12 @@ use maud::{Markup, Render, html};
 use serde_json::Value;
 
 use crate::console::cells::Cells;
-use crate::console::elements::{EmptyNote, number, word, zone};
+use crate::console::elements::{EmptyNote, number, zone};
 use crate::console::error::PageError;
 use crate::console::form::{PRESETS, with_query};
 use crate::console::json::Fields as _;
 use crate::console::page::{Content, View};
+use crate::console::words::{explained, word};
 use crate::http::message::Response;
 
 /// Rows of a page where each has a form.
@@ -203,7 +204,7 @@ impl<'a> List<'a> {
             nav.tabs aria-label=(view.t.state) {
                 a href=(at("")) aria-current=[here.is_empty().then_some("page")] { (view.t.all) }
                 @for state in words {
-                    a href=(at(state)) aria-current=[(here == *state).then_some("page")] {
+                    a href=(at(state)) aria-current=[(here == *state).then_some("page")] data-word=[explained(state)] {
                         (word(state)) @if let Some(count) = count(state).and_then(Value::as_i64) { " " (number(count)) }
                     }
                 }

@@ -30,6 +30,7 @@ mod standing;
 mod story;
 mod texts;
 mod timeline;
+mod words;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -6,8 +6,9 @@ pub(super) use serde_json::Value;
 pub(super) use crate::console::actions;
 pub(super) use crate::console::cells::{Cells, Computed, cell};
 pub(super) use crate::console::elements::{
-    EmptyNote, beginning, button, code, cut, facts, held_back, hidden, json, link, link_of, millis,
-    name_of, nothing, number, span, state, table, text_or, time, told, word,
+    EmptyNote, beginning, button, code, counted, cut, facts, folded, grouped, held_back, hidden,
+    json, link, link_of, millis, name_of, nothing, number, span, state, table, text_or, time, told,
+    took,
 };
 pub(super) use crate::console::error::PageError;
 pub(super) use crate::console::form::{segment, with_query};
@@ -15,4 +16,5 @@ pub(super) use crate::console::json::Fields;
 pub(super) use crate::console::list::{FORMS, FilterInput, List};
 pub(super) use crate::console::page::{Content, View};
 pub(super) use crate::console::standing::Standing;
+pub(super) use crate::console::words::{explained, word};
 pub(super) use crate::model::token::Right::{Admin, Operate};

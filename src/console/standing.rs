@@ -6,8 +6,9 @@
 use maud::{Markup, Render, html};
 use serde_json::Value;
 
-use crate::console::elements::{Mood, badge, word};
+use crate::console::elements::{Mood, badge, grouped};
 use crate::console::json::Fields as _;
+use crate::console::words::word;
 use crate::model::escalation::{Class, Severity};
 use crate::model::hold::HoldReason;
 
@@ -87,7 +88,11 @@ impl Standing {
         let waiting = job.int("waiting");
         if job.text("state") == "completed" && waiting > 0 {
             let waits = Self { mood: Mood::WARN, ..Self::of("waiting") };
-            return waits.because(format!("{waiting} of {}", job.int("matched")));
+            return waits.because(format!(
+                "{} of {}",
+                grouped(waiting),
+                grouped(job.int("matched"))
+            ));
         }
         Self::of(job.text("state"))
     }
@@ -149,12 +154,12 @@ mod tests {
                 event(&[delivery(json!("breaker")), delivery(json!("auth")), ended]),
                 "held",
                 "bad",
-                "auth",
+                "credential refused",
             ),
             (held(&[]), "ACTIVE", "good", ""),
-            (held(&["breaker"]), "held", "warn", "breaker"),
-            (held(&["paused", "rejecting"]), "held", "bad", "paused, rejecting"),
-            (held(&["auth"]), "held", "bad", "auth"),
+            (held(&["breaker"]), "held", "warn", "target failing"),
+            (held(&["paused", "rejecting"]), "held", "bad", "paused, target refuses"),
+            (held(&["auth"]), "held", "bad", "credential refused"),
             (Standing::of_subscription(&failing), "failing", "bad", ""),
             (source("ACTIVE", Value::Null), "ACTIVE", "good", ""),
             (source("ACTIVE", json!("it is gone")), "failing", "bad", "it is gone"),

@@ -193,6 +193,7 @@ texts! {
     are_in_doubt: "delivery may have been sent before a restore|deliveries may have been sent before a restore",
     are_unusable: "event cannot be used|events cannot be used",
     last_hour: "The last hour",
+    words_here: "What the words on this page mean",
     counted_since: "Counted since the start of the service,",
     waiting_deliveries: "Waiting",
     queue_age: "The oldest is late by",

@@ -3,6 +3,7 @@
 use crate::console::elements::Mood;
 use crate::console::prelude::*;
 use crate::console::texts::Texts;
+use crate::console::words::explained;
 
 /// Most bytes of the page for an answer.
 const MAX_ANSWER_BYTES: usize = 400;
@@ -119,12 +120,12 @@ impl Timeline {
             (t.attempt) " " (attempt.int("n")) ": " (state(class))
             @if let Some(status) = attempt.field("http_status").as_i64() { " " (t.answer_small) " " strong { (status) } }
             " " small {
-                (t.took_small) " " (number(attempt.int("latency_ms"))) " ms"
+                (t.took_small) " " (took(attempt.int("latency_ms")))
                 @if waited >= 1000 { " · " (t.waited_small) " " (span(waited)) ": " (self.why(t, earlier)) }
                 @if !attempt.is("counted") && class != "success" { " · " (t.not_counted) }
                 @if is_elsewhere { " · " (t.sent_to) " " code { (attempt.text("url")) } }
             }
-            @if !said.is_empty() { p.said { (cut(said, MAX_ANSWER_BYTES)) } }
+            @if !said.is_empty() { div.said { (folded(beginning(said, MAX_ANSWER_BYTES).0)) } }
         };
         Entry { at: attempt.text("started_at").to_owned(), mood: Mood::of(class), text }
     }
@@ -185,7 +186,7 @@ impl Timeline {
 fn held(view: &View<'_>, hold: &Value) -> Entry {
     let t = view.t;
     let text = html! {
-        (t.held_until) " " (time(hold.text("ended_at"))) ": " (word(hold.text("reason"))) ". " (told(hold.text("detail")))
+        (t.held_until) " " (time(hold.text("ended_at"))) ": " span data-word=[explained(hold.text("reason"))] { (word(hold.text("reason"))) } ". " (told(hold.text("detail")))
     };
     Entry { at: hold.text("since").to_owned(), mood: Mood::WARN, text }
 }

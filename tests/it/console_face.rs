@@ -289,12 +289,45 @@ fn dead_letters_are_filtered_by_class_and_code() {
     assert!(links(&page).contains(&link.to_owned()), "{page}");
     let page = browser.get(link);
     assert!(
-        page.contains("<h1>Dead letters: erp, transient, 503, the target answered 503</h1>"),
+        page.contains("<h1>Dead letters: erp, temporary error, 503, the target answered 503</h1>"),
         "{page}"
     );
     assert_eq!(page.matches("type=\"checkbox\" name=\"filter.ids\"").count(), 1, "{page}");
     assert!(links(&page).contains(&"/console/dead-letters".to_owned()), "{page}");
     shows(&browser.get("/console/dead-letters?class=auth"), &["No dead letter matches."]);
+}
+
+#[test]
+fn a_page_explains_its_words_and_groups_its_numbers() {
+    let (rig, receiver) = Rig::subscribed_to(
+        "erp",
+        Receiver::scripted([Reply::Answer(500, Vec::new(), "long ".repeat(60).into_bytes())]),
+    );
+    let order = json!({ "ordering": "key" });
+    rig.call("PATCH", "/v1/subscriptions/erp", order.to_string().as_bytes()).is(200);
+    rig.publish(&json!({ "event_type": "a", "payload": 1, "ordering_key": "R-1" }));
+    rig.sent(&receiver, 1);
+    rig.settle();
+    let browser = Browser::new(&rig, "operate");
+    rig.post("/v1/deliveries/dlv_1/park", &json!({})).is(200);
+    let page = browser.get("/console/deliveries/dlv_1");
+    shows(
+        &page,
+        &["set aside", "<dt>lane</dt>", "What the words on this page mean", "temporary error"],
+    );
+    let meaning = "It is not sent until a person releases or skips it.";
+    shows(&page, &[meaning, "<details class=\"answer\"><summary>long long", "\u{202f}ms</span>"]);
+    assert!(!page.contains("parked<") && !page.contains("transient<"), "{page}");
+    let list = browser.get("/console/deliveries?state=parked");
+    shows(&list, &[meaning, "fetched", "perhaps sent"]);
+    assert!(!browser.get("/console/events/types").contains("What the words on this page mean"));
+
+    rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200);
+    let some: Vec<Value> = (0..600).map(|n| json!({ "event_type": "b", "payload": n })).collect();
+    rig.post("/v1/events", &json!(some)).is(201);
+    rig.post("/v1/events", &json!(some)).is(201);
+    rig.settle();
+    shows(&browser.get("/console/"), &["1\u{202f}200 waiting", ">1\u{202f}201<"]);
 }
 
 #[test]

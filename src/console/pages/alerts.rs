@@ -124,7 +124,7 @@ fn by_severity<'a>(
         @for ([(_, severity), ..], listed) in &sections {
             @let count = listed.found.items("items").len();
             @let has_more = listed.found.maybe("next").is_some();
-            h2 { (word(severity)) ": " (count) @if has_more { "+" } }
+            h2 { (word(severity)) ": " (counted(count)) @if has_more { "+" } }
             (listed.table)
             @if has_more { p { a href=(with_query("/console/alerts", [("severity", *severity)])) { (view.t.show_all) } } }
         }

@@ -168,14 +168,16 @@ pub(super) fn jobs(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let cells = Cells(
         &[
-            cell("id").link("jobs", "id"),
-            cell("kind").word("kind"),
+            cell("kind"),
             cell("state"),
             cell("progress"),
             cell("who").of("requested_by"),
             cell("at").time("created_at"),
         ],
         &[
+            ("kind", &|row| {
+                html! { a href={ "/console/jobs/" (segment(row.text("id"))) } { (word(row.text("kind"))) } }
+            }),
             ("state", &|row| html! { (Standing::of_job(row)) }),
             ("progress", &|row| {
                 html! { (number(row.int("done"))) " / " (number(row.int("matched"))) }
@@ -201,7 +203,7 @@ pub(super) fn job(view: &View<'_>) -> Result<Content, PageError> {
             cell("at").time("created_at"),
             cell("completed").time("finished_at"),
         ],
-        &[("skipped", &|job| html! { (job.int("skipped") + job.int("acted_on_meanwhile")) })],
+        &[("skipped", &|job| number(job.int("skipped") + job.int("acted_on_meanwhile")))],
     );
     let body = html! {
         div.actions {

@@ -153,7 +153,7 @@ pub(super) fn answer(view: &View<'_>, timeline: &Timeline) -> Markup {
         p {
             @if let Some(status) = last.field("http_status").as_i64() { strong { (status) } " " }
             (state(last.text("class"))) " "
-            small { (time(last.text("finished_at"))) ", " (t.took_small) " " (number(last.int("latency_ms"))) " ms" }
+            small { (time(last.text("finished_at"))) ", " (t.took_small) " " (took(last.int("latency_ms"))) }
         }
         @if said.is_empty() { p.small { (t.said_nothing) } } @else { (code(view, beginning(&readable_answer(said), MAX_BODY_BYTES).0)) }
         @if let Some(url) = last.maybe("url") { p.small { (t.sent_to) " " code { (url) } } }

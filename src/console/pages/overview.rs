@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::console::charts::{heat, is_whole, lines, strip, unknown};
+use crate::console::elements;
 use crate::console::pages::alerts::subject_of;
 use crate::console::pages::{start, subscriptions};
 use crate::console::prelude::*;
@@ -75,7 +76,7 @@ impl Need {
                         (if n == 0 { ": " } else { ", " }) a.plain href=(path) { (name) }
                     }
                     @if self.subjects.len() > MAX_SUBJECTS {
-                        ", " a.plain href=(self.path) { (view.t.all) " " (self.subjects.len()) }
+                        ", " a.plain href=(self.path) { (view.t.all) " " (counted(self.subjects.len())) }
                     }
                     @if let Some(since) = &self.since { " · " (view.t.since) " " (time(since)) }
                 }
@@ -117,7 +118,9 @@ fn verdicts(view: &View<'_>, stats: &Value, found: &Value) -> Markup {
     let said: Vec<_> = parts
         .into_iter()
         .filter(|(count, ..)| *count > 0)
-        .map(|(count, texts, plus)| format!("{count}{plus} {}", one_or_many(count, texts)))
+        .map(|(count, texts, plus)| {
+            format!("{}{plus} {}", counted(count), one_or_many(count, texts))
+        })
         .collect();
     html! {
         p.headline { strong { (said.join(", ")) } }
@@ -140,7 +143,7 @@ fn things(view: &View<'_>, stats: &Value) -> Vec<Need> {
     let there = things.into_iter().filter(|((count, _), ..)| *count > 0);
     let need = |((count, more), texts, path): ((usize, bool), _, _)| {
         let plus = if more { "+" } else { "" };
-        let title = format!("{count}{plus} {}", one_or_many(count, texts));
+        let title = format!("{}{plus} {}", elements::counted(count), one_or_many(count, texts));
         Need::new(Severity::Warning, title, path)
     };
     there.map(need).collect()
@@ -193,11 +196,11 @@ fn figures(view: &View<'_>, stats: &Value, recent: &Value, found: &Value) -> Mar
             (card(t.waiting_deliveries, "/console/deliveries?state=pending", number(stats.int("pending")), html! {
                 @match late { Some(late) => { (t.queue_age) " " (span(late)) }, None => (t.nothing_is_late) }
             }))
-            (card(t.accepted_in_hour, "/console/events", html! { (sum(recent, &["events", "webhooks"])) }, html! {
-                (sum(recent, &["events"])) " " (t.events_small) ", " (sum(recent, &["webhooks"])) " " (t.webhooks_small)
+            (card(t.accepted_in_hour, "/console/events", html! { (number(sum(recent, &["events", "webhooks"]))) }, html! {
+                (number(sum(recent, &["events"]))) " " (t.events_small) ", " (number(sum(recent, &["webhooks"]))) " " (t.webhooks_small)
             }))
-            (card(t.delivered_in_hour, "/console/deliveries?state=completed", html! { (sum(recent, &["delivered"])) }, html! {
-                (sum(recent, &["failed"])) " " (t.failed_attempts)
+            (card(t.delivered_in_hour, "/console/deliveries?state=completed", number(sum(recent, &["delivered"])), html! {
+                (number(sum(recent, &["failed"]))) " " (t.failed_attempts)
             }))
             @if let Some(free) = disk.and_then(|disk| disk.field("free_bytes").as_u64()) {
                 (card(t.disk_free, "#checks", html! { (bytes(free)) }, html! {

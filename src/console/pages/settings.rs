@@ -41,7 +41,7 @@ fn in_doubt(view: &View<'_>) -> Markup {
         ],
         &[(
             "count",
-            &|of| html! { a href="/console/deliveries?state=in_doubt" { (of.int("in_doubt")) } },
+            &|of| html! { a href="/console/deliveries?state=in_doubt" { (number(of.int("in_doubt"))) } },
         )],
     );
     html! {

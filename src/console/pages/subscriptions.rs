@@ -236,7 +236,7 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
         }
         (holds(view, name, found.items("holds")))
         @if !latest(&recent, name).is_empty() {
-            figure { (strip(view, latest(&recent, name))) figcaption.small { (t.last_attempts) ": " (latest(&recent, name).len()) } }
+            figure { (strip(view, latest(&recent, name))) figcaption.small { (t.last_attempts) ": " (counted(latest(&recent, name).len())) } }
         }
         (calls_in_doubt(view, &found))
         (known.facts(view, &found))
@@ -310,8 +310,8 @@ fn holds(view: &View<'_>, name: &str, holds: &[Value]) -> Markup {
     html! {
         @for hold in holds {
             div.error {
-                p { strong { (t.held) ": " (word(hold.text("reason"))) } " " (told(hold.text("detail"))) }
-                p { (waiting.items("items").len()) (plus) " " (t.wait_for_it) " " (way_out(hold.text("reason"))) }
+                p { strong data-word=[explained(hold.text("reason"))] { (t.held) ": " (word(hold.text("reason"))) } " " (told(hold.text("detail"))) }
+                p { (counted(waiting.items("items").len())) (plus) " " (t.wait_for_it) " " (way_out(hold.text("reason"))) }
                 p.small { (t.since) " " (time(hold.text("since")))
                     @if let Some(until) = hold.maybe("until") { " · " (t.until) " " (time(until)) }
                     @if let Some(probe) = hold.maybe("probe_at") { " · " (t.next_probe) " " (time(probe)) } }
