@@ -1,8 +1,6 @@
 //! What every handler gets: the store, the stages, and the API's counters and caches.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tracing::Span;
@@ -11,6 +9,7 @@ use crate::api::answered::{self, Requests};
 use crate::api::auth::{Auth, TokenHasher};
 use crate::api::background_probes::BackgroundTests;
 use crate::api::call::Call;
+use crate::api::kept_counts::KeptCounts;
 use crate::api::last_write::LastWrite;
 use crate::api::limits::Limits;
 use crate::api::problem::Problem;
@@ -37,7 +36,6 @@ use crate::pipeline::upkeep::credential_rotation::CredentialRotation;
 use crate::pipeline::upkeep::disk_watch::DiskWatch;
 use crate::pipeline::upkeep::master_key_rotation::Rotation;
 use crate::sources::SourceStatuses;
-use crate::store::stats::TenantCounts;
 
 /// The stages the API hands work to.
 #[derive(Clone)]
@@ -80,9 +78,6 @@ pub struct Stages {
     pub archiving: Archiving,
 }
 
-/// Counts of tenants with many pending deliveries, each with when they were counted.
-type LongCounts = Mutex<HashMap<String, (Duration, TenantCounts)>>;
-
 /// The API and what it is built from.
 #[derive(Clone)]
 pub struct Api {
@@ -96,8 +91,8 @@ pub struct Api {
     pub flow: Stages,
     /// Whether the latest test write succeeded.
     pub(super) last_write: Arc<LastWrite>,
-    /// Counts of tenants with many pending deliveries.
-    pub(super) long_counts: Arc<LongCounts>,
+    /// Counts of many rows, kept for a while.
+    pub(super) kept_counts: Arc<KeptCounts>,
     /// Tests of subscriptions that run in the background.
     pub(super) tests: Arc<BackgroundTests>,
     /// Counts answers.

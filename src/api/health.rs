@@ -48,7 +48,9 @@ fn run_checks(api: &Api, written: Result<(), String>) -> Vec<Check> {
     let now = api.env.clock.now();
     let DiskState { room, space, reserve } = api.flow.disk.state();
     let lasts = api.flow.disk.lasts();
-    let read = api.env.store.read(stats::attention);
+    let count = || api.env.store.read(stats::attention_counts);
+    let counts = api.kept_counts.of_all(api.env.clock.monotonic(), count);
+    let read = counts.and_then(|counts| api.env.store.read(|tx| stats::attention_with(tx, counts)));
     let unreadable = read.as_ref().err().map(|error| format!("it cannot be read: {error}"));
     let log = api.env.store.writer().room();
     let mut checks = vec![

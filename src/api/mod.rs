@@ -39,6 +39,7 @@ mod idempotency;
 mod in_doubt;
 mod intake;
 mod jobs;
+mod kept_counts;
 mod keys;
 pub mod kind;
 mod lanes;
@@ -189,7 +190,7 @@ impl Api {
             auth,
             flow,
             last_write: Arc::default(),
-            long_counts: Arc::default(),
+            kept_counts: Arc::default(),
             tests: Arc::default(),
             requests: Arc::new(Requests::new(counted)),
             lists: Arc::new(lists::none_yet()),

@@ -130,26 +130,11 @@ struct BoxStats {
     pii_stated: bool,
 }
 
-/// From how many pending deliveries on counts are kept, and how long. Counting 100,000 takes 7 ms.
-const MANY_PENDING: u64 = 10_000;
-const MAX_AGE: Duration = Duration::from_secs(1);
-
 /// Counts what a tenant has.
 fn counts(api: &Api, call: &Call) -> Result<TenantCounts, Problem> {
     let now = api.env.clock.monotonic();
-    if let Some((at, counts)) = api.long_counts.lock().get(&call.tenant)
-        && now.saturating_sub(*at) < MAX_AGE
-    {
-        return Ok(*counts);
-    }
-    let counts = lists::read(api, call, |tx| stats::counts(tx, &call.tenant))?;
-    let mut kept = api.long_counts.lock();
-    if counts.pending > MANY_PENDING {
-        kept.insert(call.tenant.clone(), (now, counts));
-    } else {
-        kept.remove(&call.tenant);
-    }
-    Ok(counts)
+    let count = || lists::read(api, call, |tx| stats::counts(tx, &call.tenant));
+    api.kept_counts.of_tenant(&call.tenant, now, count)
 }
 
 /// `GET /v1/stats`. Counts of the writer show how busy other tenants are, so only the tenant `default` gets them.

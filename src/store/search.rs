@@ -313,8 +313,8 @@ pub fn leaves_types_out(tx: &ReadTx<'_>, tenant: &str, text: &str) -> Result<boo
     }
 }
 
-/// Finds the event or webhook event of any age by the bytes of its `webhook-id`. Reads the identities of all that the
-/// tenant has: a million in about half a second.
+/// Finds the event or webhook event of any age by the bytes of its `webhook-id`. Reads the identities of all events of the
+/// tenant, from an index alone.
 pub fn by_webhook_id(tx: &ReadTx<'_>, tenant: &str, bytes: &[u8]) -> Result<Option<Hit>> {
     for (kind, sql) in
         [(HitKind::Event, EVENT_OF_IDENTITY), (HitKind::WebhookEvent, WEBHOOK_EVENT_OF_IDENTITY)]

@@ -97,18 +97,47 @@ pub struct Attention {
     pub chores: Vec<Chore>,
 }
 
-/// What needs attention; costs one seek per subscription.
+/// The counts of [`Attention`], which read an index each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AttentionCounts {
+    /// Deliveries that were given up.
+    pub dead_letters: u64,
+    /// Events that cannot be used.
+    pub quarantined: u64,
+    /// Deliveries that may have been made before a restore.
+    pub in_doubt: u64,
+}
+
+impl AttentionCounts {
+    /// How many rows were counted.
+    pub const fn rows(&self) -> u64 {
+        self.dead_letters.saturating_add(self.quarantined).saturating_add(self.in_doubt)
+    }
+}
+
+/// Counts what needs attention, over all tenants.
+pub fn attention_counts(tx: &ReadTx<'_>) -> Result<AttentionCounts> {
+    let dead_letters = tx.count(DEAD, [])?;
+    let quarantined = quarantine::count(tx)?;
+    let in_doubt = tx.count(IN_DOUBT, [])?;
+    Ok(AttentionCounts { dead_letters, quarantined, in_doubt })
+}
+
+/// What needs attention; costs one seek per subscription, and the counts.
 pub fn attention(tx: &ReadTx<'_>) -> Result<Attention> {
-    attention_in(tx, true)
+    attention_in(tx, attention_counts(tx)?, true)
+}
+
+/// What needs attention, with counts that are known.
+pub fn attention_with(tx: &ReadTx<'_>, counts: AttentionCounts) -> Result<Attention> {
+    attention_in(tx, counts, true)
 }
 
 /// What needs attention, in a file that may be of an older version.
-fn attention_in(tx: &ReadTx<'_>, is_known: bool) -> Result<Attention> {
+fn attention_in(tx: &ReadTx<'_>, counts: AttentionCounts, is_known: bool) -> Result<Attention> {
+    let AttentionCounts { dead_letters, quarantined, in_doubt } = counts;
     let oldest_due_at = tx.value(OVERDUE, [])?;
-    let dead_letters = tx.count(DEAD, [])?;
     let holds = holds::count(tx)?;
-    let quarantined = quarantine::count(tx)?;
-    let in_doubt = tx.count(IN_DOUBT, [])?;
     let window = meta::fence(tx)?.window;
     let chores = if is_known { chores::all(tx)? } else { Vec::new() };
     Ok(Attention { oldest_due_at, dead_letters, holds, quarantined, in_doubt, window, chores })
@@ -150,6 +179,14 @@ pub struct TenantCounts {
     pub quarantined: u64,
     /// When the most overdue delivery was due, without deliveries that are held.
     pub oldest_due_at: Option<Timestamp>,
+}
+
+impl TenantCounts {
+    /// How many rows were counted.
+    pub fn rows(&self) -> u64 {
+        let Self { pending, leased, dead_letters, in_doubt, parked, quarantined, .. } = *self;
+        [pending, leased, dead_letters, in_doubt, parked, quarantined].into_iter().sum()
+    }
 }
 
 /// Counts what a tenant has.
@@ -215,6 +252,6 @@ pub fn inspect(path: &Path, deep: bool) -> Result<Findings> {
         pii_stated: is_known.then(|| tenants::is_pii_stated(&tx)).transpose()?,
         version_known: schema::VERSION,
         key_id: meta::master_key_id(&tx)?,
-        attention: attention_in(&tx, is_known)?,
+        attention: attention_in(&tx, attention_counts(&tx)?, is_known)?,
     })
 }
