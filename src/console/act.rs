@@ -25,6 +25,8 @@ use crate::signatures::new_secret::new_secret;
 const TOUCHED: &str = "event_type subscription provider kind role state status url address user_agent \
                        created_at last_used_at last_login_at valid_until";
 
+/// The page of the first steps.
+const FIRST_STEPS: &str = "/console/start";
 /// Most subscriptions that a form offers.
 const MAX_OFFERED: &str = "100";
 /// States of a delivery that can be sent again.
@@ -249,7 +251,9 @@ impl Task {
             return reply.send(self.form(status, error.as_ref()));
         }
         if asks_again || (self.action.asks == Asks::DryRun && !is_shown) {
-            return reply.send(self.form(200, None));
+            let error = self.body(false).err();
+            let status = error.as_ref().map_or(200, |error| error.status);
+            return reply.send(self.form(status, error.as_ref()));
         }
         let request = match self.make_secret().and_then(|()| self.request()) {
             Ok(request) => request,
@@ -289,7 +293,9 @@ impl Task {
             self.inner.submissions.done(number, page, said);
             return see(page);
         }
-        let back = led.as_deref().unwrap_or_else(|| self.back());
+        // Who goes through the first steps goes on with them.
+        let is_step = self.back() == FIRST_STEPS;
+        let back = led.as_deref().filter(|_| !is_step).unwrap_or_else(|| self.back());
         let (path, query) = back.split_once('?').unwrap_or((back, ""));
         let query: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
         let query = query.iter().map(|(name, value)| (&**name, &**value));
@@ -585,9 +591,11 @@ impl Task {
             let is_missing = |field: &&Field| field.is_required && field.path != "reason";
             let mut wanted = self.fields.iter().filter(is_missing);
             let missing = wanted.find(|field| self.given.get(&field.path).is_none());
+            // Nothing is wrong before the form was sent.
+            let told = if self.head.method == Method::Post { "error" } else { "small" };
             return missing.map_or_else(
                 || self.dry_run(view),
-                |field| html! { p.error { (input::label(view, field.name())) ": " (view.t.field_missing) } },
+                |field| html! { p class=(told) { (input::label(view, field.name())) ": " (view.t.field_missing) } },
             );
         }
         let is_typed = |name: &str| self.fields.iter().any(|field| field.path == name);

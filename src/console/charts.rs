@@ -73,7 +73,7 @@ pub(super) fn lines(view: &View<'_>, minutes: &[Value]) -> Markup {
     let place = |n: i64, value: i64| (60 + n * 11, 110 - value.saturating_mul(100) / most);
     let path = |value: &dyn Fn(&Value) -> i64, class| {
         let points = (0_i64..).zip(minutes);
-        plot(points.map(|(n, row)| is_whole(row).then(|| place(n, value(row)))), class)
+        plot(points.map(|(n, row)| has_counts(row).then(|| place(n, value(row)))), class)
     };
     let drawn = format!(
         "{}{}{}{}{}",
@@ -84,7 +84,7 @@ pub(super) fn lines(view: &View<'_>, minutes: &[Value]) -> Markup {
         hour(minutes, 126)
     );
     let text = |row: &Value| {
-        if !is_whole(row) {
+        if !has_counts(row) {
             return t.not_counted_then.to_owned();
         }
         let failed = row.int("failed");
@@ -234,7 +234,7 @@ pub(super) fn heat(view: &View<'_>, minutes: &[Value], bounds: &[Value]) -> Mark
     let most = minutes.iter().flat_map(latencies).max().unwrap_or(0).max(1);
     let rows = i64::try_from(bounds.len()).unwrap_or(0) + 1;
     let mut shades: BTreeMap<String, String> = BTreeMap::new();
-    let begun = begun(minutes, is_whole);
+    let begun = begun(minutes, has_counts);
     for (n, row) in (0_i64..).zip(minutes).skip(begun) {
         for (bucket, count) in (1_i64..).zip(latencies(row)) {
             let shade = if count == 0 { 0 } else { 1 + count.saturating_mul(3) / most };
@@ -286,7 +286,8 @@ fn plot(points: impl Iterator<Item = Option<(i64, i64)>>, class: &str) -> String
     for point in points {
         let text = match point {
             Some((x, y)) if is_open => format!(" {x},{y}"),
-            Some((x, y)) => format!("<polyline class=\"{class}\" points=\"{x},{y}"),
+            // A line of no length would not be seen.
+            Some((x, y)) => format!("<polyline class=\"{class}\" points=\"{x},{y} {x},{y}"),
             None if is_open => "\"/>".to_owned(),
             None => String::new(),
         };
@@ -318,6 +319,11 @@ fn gaps(
 /// Whether the service ran and counted all the time.
 pub(super) fn is_whole(row: &Value) -> bool {
     row.is("whole")
+}
+
+/// Whether a minute is drawn: it is whole, or something was counted in the part that is known, as in that of a start.
+fn has_counts(row: &Value) -> bool {
+    is_whole(row) || accepted(row) + row.int("delivered") + row.int("failed") > 0
 }
 
 fn accepted(minute: &Value) -> i64 {

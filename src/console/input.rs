@@ -43,6 +43,9 @@ pub(super) fn read(t: &Texts, field: &Field, given: &Form) -> Result<Option<Valu
     if text.trim().is_empty() {
         return Ok(None);
     }
+    if field.kind == FieldKind::Time && Timestamp::parse(&text).is_none() {
+        return Err(t.no_time.to_owned());
+    }
     let lines = || text.lines().filter(|line| !line.is_empty());
     Ok(Some(match &field.kind {
         FieldKind::Bytes => BASE64.encode(text.as_bytes()).into(),

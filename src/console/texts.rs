@@ -118,6 +118,7 @@ texts! {
     give_it: "Give the secret to the provider, with this address:",
     line: "line",
     column: "column",
+    no_time: "This is not a time: write it as 2026-01-31 18:00; a past time may also be today, yesterday or 2h.",
     no_number: "This must be a whole number.",
     no_pair: "has no colon: write a name, a colon and the value.",
     only_for: "For",
@@ -458,6 +459,7 @@ texts! {
     no_audit_help: "A filter above may hide entries.",
     audit_intact: "newest entries are unchanged.",
     audit_broken: "Entries were changed, removed or added by somebody who writes the file.",
+    looked_up: "as looked up at",
     audit_position: "The audit is a chain of entries; the newest is",
     audit_verify: "Each entry holds the hash of the one before it. This checks the whole chain:",
 

@@ -94,11 +94,11 @@ impl Timeline {
         } else {
             self.last().map_or(from, |last| millis(last.text("finished_at")))
         };
-        let shown = delivery
-            .items("past_holds")
-            .iter()
-            .filter(|hold| (from..=to).contains(&millis(hold.text("since"))));
-        entries.extend(shown.map(|hold| held(view, hold)));
+        let was_then = |hold: &&Value| {
+            millis(hold.text("ended_at")) >= from && millis(hold.text("since")) <= to
+        };
+        let holds = delivery.items("past_holds").iter().filter(was_then);
+        entries.extend(holds.map(|hold| held(view, hold, delivery.text("created_at"))));
         entries.sort_by_key(|entry| millis(&entry.at));
         if self.is_to_now() {
             entries.extend(self.end(view));
@@ -182,11 +182,13 @@ impl Timeline {
     }
 }
 
-/// A hold that is over.
-fn held(view: &View<'_>, hold: &Value) -> Entry {
+/// A hold that is over. It began when the delivery came, if not later.
+fn held(view: &View<'_>, hold: &Value, came_at: &str) -> Entry {
     let t = view.t;
     let text = html! {
         (t.held_until) " " (time(hold.text("ended_at"))) ": " span data-word=[explained(hold.text("reason"))] { (word(hold.text("reason"))) } ". " (told(hold.text("detail")))
     };
-    Entry { at: hold.text("since").to_owned(), mood: Mood::WARN, text }
+    let since = hold.text("since");
+    let at = if millis(since) < millis(came_at) { came_at } else { since };
+    Entry { at: at.to_owned(), mood: Mood::WARN, text }
 }

@@ -127,3 +127,48 @@ fn the_first_admin_enters_with_the_code_and_chooses_a_tenant_without_scripts_by_
     browser.follow("a[href='/console/start']");
     assert_eq!(browser.text("h1"), "First steps");
 }
+
+/// A newcomer without the docs: four steps from the overview, each with what its form asks for.
+#[test]
+fn a_newcomer_sets_up_a_box_in_four_steps() {
+    let Some(driver) = Driver::start() else { return };
+    let (world, browser) = (World::empty(), driver.browser());
+    world.enter(&browser, "anna");
+    browser.press("First steps");
+    let choose = |name: &str, value: &str| {
+        let script = "const field = document.querySelector(`[name='${arguments[0]}']`); field.value = arguments[1]; \
+                      field.dispatchEvent(new Event('change', { bubbles: true }))";
+        browser.run_with(script, &json!([name, value]));
+    };
+    let done = || browser.text("main").matches("done").count();
+    browser.press("New provider");
+    browser.fill("[name=name]", "webshop");
+    choose("scheme.kind", "shopify");
+    browser.click("[name='secret.make']");
+    browser.click("[name=pii][value=allow]");
+    browser.follow("form.act button.primary");
+    shows(&browser.text("main"), &["shown once", "/in/webshop"]);
+    browser.press("Go on");
+    browser.wait_for("h1", "First steps");
+    browser.press("New subscription");
+    browser.fill("[name=name]", "erp");
+    browser.fill("[name=url]", &world.well.url());
+    browser.fill("[name=event_types]", "*");
+    browser.follow("form.act button.primary");
+    shows(&browser.text("main"), &["shown once", "whsec_"]);
+    browser.press("Go on");
+    browser.wait_for("h1", "First steps");
+    browser.press("Test");
+    browser.wait_for("main", "It works.");
+    browser.press("Overview");
+    browser.press("First steps");
+    browser.press("New channel");
+    browser.fill("[name=name]", "office");
+    choose("kind", "webhook");
+    browser.fill("[name=url]", &world.well.url());
+    browser.follow("form.act button.primary");
+    browser.press("Go on");
+    browser.wait_for("h1", "First steps");
+    shows(&browser.text("main"), &["All four steps are done."]);
+    assert_eq!(done(), 5, "{}", browser.text("main"));
+}

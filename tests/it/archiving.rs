@@ -1226,7 +1226,7 @@ fn months_are_upgraded_with_the_database() {
                DROP TABLE seen_keys; DROP TRIGGER search_values_end; DROP TRIGGER search_values_change;
                DROP TABLE search_values; DROP TABLE claimed_effects; DROP TABLE chores; ALTER TABLE external_calls DROP COLUMN sent_method;
                ALTER TABLE external_calls DROP COLUMN sent_url; ALTER TABLE jobs DROP COLUMN reached;
-               ALTER TABLE event_types DROP COLUMN search_paths; DROP TABLE past_holds; DROP TABLE history; ALTER TABLE boots DROP COLUMN seen_at;
+               ALTER TABLE event_types DROP COLUMN search_paths; DROP TABLE past_holds; DROP TABLE recent_attempts; DROP TABLE history; ALTER TABLE boots DROP COLUMN seen_at;
                ALTER TABLE tenants DROP COLUMN event_mail_count; DROP INDEX escalations_latest; ALTER TABLE escalations DROP COLUMN reopened_at;
                CREATE TABLE seen_keys (hash BLOB PRIMARY KEY, id TEXT, status TEXT, month TEXT, seen_at INTEGER);
                PRAGMA user_version = 9");

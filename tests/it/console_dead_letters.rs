@@ -111,7 +111,9 @@ fn a_replay_says_before_and_after_what_waits_for_a_target_that_is_held() {
     let browser = Browser::new(&rig, "operate");
     let asked = browser.get("/console/act/replay-dead-letters?filter.subscription=shop");
     let says = |page: &str| {
-        for part in ["of them wait", "/console/subscriptions/shop", "is held (rejecting), since"] {
+        for part in
+            ["of them wait", "/console/subscriptions/shop", "is held (target refuses), since"]
+        {
             assert!(page.contains(part), "{part}: {page}");
         }
     };

@@ -136,7 +136,7 @@ fn what_is_in_doubt_after_a_restore_is_decided_by_form() {
     assert!(asked.contains("this field is required"), "nothing chosen never means all: {asked}");
     let given = [("filter.subscription", "erp")];
     let shown = browser.submit(&form(&asked, path).unwrap(), &given).is(200).text();
-    assert!(shown.contains("<strong><span class=\"number\">1</span></strong>"), "{shown}");
+    assert!(shown.contains("<strong>1</strong>"), "{shown}");
     assert_eq!(rig.get("/v1/in-doubt")["in_doubt"], 1);
     browser.submit(&form(&shown, path).unwrap(), &[]).is(303);
     assert_eq!(rig.get("/v1/in-doubt")["in_doubt"], 0);

@@ -587,7 +587,7 @@ fn of_a_funnel_value_one_is_in_flight_across_subscriptions() {
 fn terms_of_an_order_that_do_not_go_together_are_refused() {
     let rig = Rig::new();
     for (order, why) in [
-        (json!({ "group": "S P" }), "group must match"),
+        (json!({ "group": "S P" }), "group must have 1 to 63"),
         (json!({ "park_after": 3 }), "head_of_line park"),
         (json!({ "external_calls": "custom" }), "call_path"),
         (json!({ "funnel_point": "sap", "external_calls": "entity" }), "use one of them"),

@@ -44,8 +44,8 @@ fn a_delivery_that_waited_during_a_hold_says_so_also_after_a_restart() {
     assert_eq!(rig.get("/v1/subscriptions/erp/past-holds")["items"], wanted);
 
     let browser = Browser::new(&rig, "read");
-    assert!(browser.get(&format!("/console/events/{late}")).contains("Held from"));
-    assert!(!browser.get(&format!("/console/events/{after}")).contains("Held from"));
+    assert!(browser.get(&format!("/console/events/{late}")).contains("It was held until"));
+    assert!(!browser.get(&format!("/console/events/{after}")).contains("It was held until"));
     let page = browser.get("/console/subscriptions/erp");
     for part in ["Holds that have ended", "1 h 1 min", "paused by first admin token"] {
         assert!(page.contains(part), "{part}: {page}");

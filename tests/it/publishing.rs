@@ -296,7 +296,7 @@ fn a_guard_is_taken_once_per_consumer_group() {
     assert_eq!(claim("stock").is(200).json(), again);
     claim("ledger").is(201);
     claim("").is(422);
-    claim("sto\u{7}ck").is(422).tells("consumer_group must match");
+    claim("sto\u{7}ck").is(422).tells("consumer_group must have no line breaks");
 }
 
 #[test]

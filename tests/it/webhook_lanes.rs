@@ -115,7 +115,7 @@ fn a_place_that_cannot_be_used_is_refused_with_the_reason() {
     shop(&rig, &json!({}));
     for (place, why) in [
         (json!({ "path": "$.a[-1]" }), "wrong at character 5"),
-        (json!({ "header": "Order Id" }), "header must match"),
+        (json!({ "header": "Order Id" }), "header must be the name of a header field"),
         (json!({ "header": "Authorization" }), "may carry a secret"),
         (json!({ "pointer": "/id" }), "unknown variant"),
         (json!("$.id"), "write it as"),

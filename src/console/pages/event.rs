@@ -204,7 +204,7 @@ fn proof(view: &View<'_>) -> Markup {
     let now = view.inner().api.env.clock.wall().to_string();
     html! {
         @for newest in found.items("items") {
-            p.small { (t.audit_position) " " (newest.int("seq")) ", " (time(&now)) " · SHA-256 " code { (newest.text("hash")) } }
+            p.small { (t.audit_position) " " (newest.int("seq")) ", " (t.looked_up) " " (time(&now)) " · SHA-256 " code { (newest.text("hash")) } }
         }
     }
 }

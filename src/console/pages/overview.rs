@@ -10,10 +10,14 @@ use crate::console::pages::{start, subscriptions};
 use crate::console::prelude::*;
 use crate::model::escalation::{Class, Severity};
 use crate::model::health::bytes;
+use crate::model::token::Right;
 
 /// Escalations that are looked at, the newest; and how many of a kind are named.
 const ESCALATIONS: &str = "200";
 const MAX_SUBJECTS: usize = 5;
+
+/// The form that states the policy of the tenant `default`.
+const STATE_POLICY: &str = "/console/act/change-tenant?name=default&back=/console/";
 
 /// Checks whose finding stands on the page already.
 const TOLD: [&str; 4] = ["dead_letters", "quarantined", "escalations", "subscriptions"];
@@ -98,7 +102,8 @@ fn verdicts(view: &View<'_>, stats: &Value, found: &Value) -> Markup {
         needs.push(Need::new(severity, word(check.text("name")), "#checks"));
     }
     if stats.get("pii_stated") == Some(&Value::Bool(false)) {
-        needs.push(Need::new(Severity::Warning, t.pii_unstated, "/console/settings"));
+        let path = if view.may(Right::Box) { STATE_POLICY } else { "/console/settings" };
+        needs.push(Need::new(Severity::Warning, t.pii_unstated, path));
     }
     if needs.is_empty() {
         return html! { p.notice { (t.all_is_well) " " (t.nobody_needed) } };

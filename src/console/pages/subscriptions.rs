@@ -114,13 +114,14 @@ pub(super) fn worst(view: &View<'_>) -> Markup {
     };
     let Ok((mut rows, has_more)) = list.first_rows(view, MAX_RANKED) else { return html! {} };
     rows.sort_by_key(|row| (urgency(row), since(row).to_owned()));
+    let count = counted(rows.len());
     let more = rows.len() > MAX_WORST || has_more;
     rows.truncate(MAX_WORST);
     html! {
         @if !rows.is_empty() {
             h2 { (t.worst_ones) }
             (cells.table(view, t.worst_ones, &rows, EmptyNote::default()))
-            @if more { p { a href="/console/subscriptions?troubled=true" { (t.all_of_them) } } }
+            @if more { p { a href="/console/subscriptions?troubled=true" { (t.all_of_them) ": " (count) @if has_more { "+" } } } }
         }
     }
 }
@@ -235,6 +236,9 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
             (button(view, &actions::DELETE_SUBSCRIPTION, &given))
         }
         (holds(view, name, found.items("holds")))
+        @if found.maybe("failing_since").is_some() {
+            p.error { strong { (t.they_said) ": " } (cut(&last_words(view, &found), MAX_WORDS_BYTES)) }
+        }
         @if !latest(&recent, name).is_empty() {
             figure { (strip(view, latest(&recent, name))) figcaption.small { (t.last_attempts) ": " (counted(latest(&recent, name).len())) } }
         }
