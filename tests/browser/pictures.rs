@@ -4,7 +4,7 @@
 use crate::browser::world::prelude::*;
 
 /// The largest that all kept pictures may be together.
-const KEPT_BYTES: u64 = 1_000_000;
+const KEPT_BYTES: u64 = 1_100_000;
 
 /// Name, path, and whether the dark picture and the phone's are kept too. `ID` is an event that one target
 /// took and another refused.
