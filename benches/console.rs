@@ -270,7 +270,7 @@ impl Line {
 }
 
 /// Pages, each with the answer of the API that it shows.
-const PAGES: [(&str, &str); 54] = [
+const PAGES: [(&str, &str); 55] = [
     ("", "stats"),
     ("start", "stats"),
     ("search?q={seq}", "search?q={seq}"),
@@ -327,6 +327,7 @@ const PAGES: [(&str, &str); 54] = [
     ("settings/tokens", "tokens?limit=50"),
     ("settings/tenants", "tenants"),
     ("settings/in-force", "settings"),
+    ("settings/databases", "databases"),
     ("settings/backups", "backups"),
 ];
 

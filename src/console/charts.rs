@@ -9,9 +9,12 @@ use crate::console::prelude::*;
 /// The width of a picture, in its own units.
 const WIDTH: i64 = 720;
 
+/// The most bars of a strip. A list has many strips.
+const MAX_BARS: usize = 30;
+
 /// The latest attempts of a subscription, the oldest first: a bar each.
 pub(super) fn strip(view: &View<'_>, attempts: &[Value]) -> Markup {
-    let shown = attempts.iter().take(50).rev();
+    let shown = attempts.iter().take(MAX_BARS).rev();
     let width = i64::try_from(shown.len()).unwrap_or(0).saturating_mul(10);
     let mut bars: BTreeMap<&str, String> = BTreeMap::new();
     for (n, row) in (0_i64..).zip(shown) {
@@ -37,28 +40,32 @@ pub(super) fn strip(view: &View<'_>, attempts: &[Value]) -> Markup {
 struct Readings {
     left: i64,
     step: i64,
-    all: Vec<Reading>,
-}
-
-/// The values of one time, in words.
-struct Reading {
-    at: String,
-    text: String,
+    /// What the values of a time are, with commas between them.
+    names: String,
+    /// A line for each time: the time and its values, with spaces between them; no values: nothing is known of it.
+    lines: String,
 }
 
 impl Readings {
-    fn of(left: i64, step: i64, rows: &[Value], text: impl Fn(&Value) -> String) -> Self {
-        let reading = |row: &Value| Reading { at: row.text("at").to_owned(), text: text(row) };
-        Self { left, step, all: rows.iter().map(reading).collect() }
+    fn of(left: i64, step: i64, names: &[&str]) -> Self {
+        Self { left, step, names: names.join(","), lines: String::new() }
+    }
+
+    /// Adds a time with its values, if they are known.
+    fn add(&mut self, row: &Value, values: Option<&[String]>) {
+        self.lines.push_str(row.text("at").get(..16).unwrap_or_default());
+        for value in values.unwrap_or_default() {
+            self.lines.push(' ');
+            self.lines.push_str(&value.replace(' ', "\u{a0}"));
+        }
+        self.lines.push('\n');
     }
 
     /// The picture with its readings.
-    fn beside(&self, picture: &Markup) -> Markup {
-        let all: Vec<[&str; 2]> =
-            self.all.iter().map(|reading| [reading.at.as_str(), reading.text.as_str()]).collect();
-        let all = serde_json::to_string(&all).unwrap_or_default();
+    fn beside(&self, view: &View<'_>, picture: &Markup) -> Markup {
         html! {
-            div.readings data-left=(self.left) data-step=(self.step) data-readings=(all) { (picture) }
+            div.readings data-left=(self.left) data-step=(self.step) data-names=(self.names)
+                data-unknown=(view.t.not_counted_then) data-readings=(self.lines) { (picture) }
             p.reading.small aria-live="polite" {}
         }
     }
@@ -83,21 +90,12 @@ pub(super) fn lines(view: &View<'_>, minutes: &[Value]) -> Markup {
         path(&delivered, "plot-b"),
         hour(minutes, 126)
     );
-    let text = |row: &Value| {
-        if !has_counts(row) {
-            return t.not_counted_then.to_owned();
-        }
-        let failed = row.int("failed");
-        format!(
-            "{} {}, {} {}, {failed} {}",
-            accepted(row),
-            t.accepted_small,
-            delivered(row),
-            t.delivered_small,
-            t.failed_attempts
-        )
-    };
-    let readings = Readings::of(60, 11, minutes, text);
+    let mut readings =
+        Readings::of(60, 11, &[t.accepted_small, t.delivered_small, t.failed_attempts]);
+    for row in minutes {
+        let values = [accepted(row), delivered(row), row.int("failed")].map(|n| n.to_string());
+        readings.add(row, has_counts(row).then_some(&values));
+    }
     let sum = |value: &dyn Fn(&Value) -> i64| minutes.iter().map(value).sum::<i64>();
     let first = sum(&accepted);
     let second = sum(&delivered);
@@ -112,7 +110,7 @@ pub(super) fn lines(view: &View<'_>, minutes: &[Value]) -> Markup {
                 span { span.key-a aria-hidden="true" { "━━" } " " (t.accepted_hour) }
                 span { span.key-b aria-hidden="true" { "╍╍" } " " (t.delivered_hour) }
             }
-            (readings.beside(&svg(&label, WIDTH, 132, &drawn)))
+            (readings.beside(view, &svg(&label, WIDTH, 132, &drawn)))
         }
     }
 }
@@ -156,20 +154,12 @@ pub(super) fn history(view: &View<'_>, name: &str, what: &str, rows: &[Value]) -
         drawn += &axis(130, 200, &span(slowest));
     }
     drawn += &ends(rows, width, low + 16);
-    let text = |row: &Value| {
-        if !is_known(row) {
-            return t.not_counted_then.to_owned();
-        }
-        let took = row.field("p95_ms").as_i64().map(|ms| format!(", {} {}", t.most_took, span(ms)));
-        format!(
-            "{}, {} {}{}",
-            row.int("total"),
-            row.int("failed"),
-            t.failed,
-            took.unwrap_or_default()
-        )
-    };
-    let readings = Readings::of(60, width, rows, text);
+    let mut readings = Readings::of(60, width, &[t.requests_small, t.failed, t.most_took]);
+    for row in rows {
+        let took = row.field("p95_ms").as_i64().map_or_else(|| "–".to_owned(), span);
+        let values = [row.int("total").to_string(), row.int("failed").to_string(), took];
+        readings.add(row, is_known(row).then_some(&values));
+    }
     let sum = |field: &str| rows.iter().map(|row| row.int(field)).sum::<i64>();
     let total = sum("total");
     let failed = sum("failed");
@@ -185,7 +175,7 @@ pub(super) fn history(view: &View<'_>, name: &str, what: &str, rows: &[Value]) -
             }
             @if unknown(rows, is_known) > 0 { span { (t.shaded_unknown) } }
         }
-        (readings.beside(&svg(&label, WIDTH, low + 20, &drawn)))
+        (readings.beside(view, &svg(&label, WIDTH, low + 20, &drawn)))
     }
 }
 

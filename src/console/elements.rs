@@ -9,7 +9,7 @@ use crate::console::form::{segment, with_query};
 use crate::console::json::{Fields as _, indented};
 use crate::console::page::View;
 use crate::console::texts::Texts;
-use crate::console::words::{explained, word};
+use crate::console::words::word;
 use crate::model::json::carried;
 
 /// How much is shown of a value in JSON: bytes of the page, which may show five.
@@ -161,7 +161,7 @@ pub(super) fn state(text: &str) -> Markup {
 /// The same with a mood of its own.
 pub(super) fn badge(text: &str, mood: Mood) -> Markup {
     let Mood { class, shape } = mood;
-    html! { span class={ "state " (class) } data-word=[explained(text)] { span aria-hidden="true" { (shape) } " " (word(text)) } }
+    html! { span class={ "state " (class) } { span aria-hidden="true" { (shape) } " " (word(text)) } }
 }
 
 /// Names with their values. Those without a value are left out.

@@ -207,6 +207,7 @@ texts! {
     delivered_in_hour: "Delivered, last hour",
     events_small: "events",
     webhooks_small: "webhooks",
+    requests_small: "requests",
     accepted_small: "accepted",
     delivered_small: "delivered",
     not_counted_then: "not counted: the service did not run",

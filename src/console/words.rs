@@ -112,7 +112,13 @@ pub(super) fn explained(api: &str) -> Option<&'static str> {
 pub(super) fn legend(t: &Texts, body: &Markup) -> Markup {
     let is_there = |term: &&Term| {
         let label = t.find(term.api).unwrap_or_default();
-        let marks = [("data-word=\"", term.api), ("data-head=\"", label), ("<dt>", label)];
+        let marks = [
+            // In a badge.
+            ("</span> ", term.shown),
+            ("data-word=\"", term.api),
+            ("data-head=\"", label),
+            ("<dt>", label),
+        ];
         marks.iter().any(|(before, word)| is_marked(&body.0, before, word))
     };
     let there: Vec<&Term> = TERMS.iter().filter(is_there).collect();

@@ -29,7 +29,8 @@ fn an_event_tells_why_it_waits_and_what_each_attempt_came_to() {
     rig.advance(secs(2));
     for path in [format!("/console/events/{event}"), format!("/console/deliveries/{delivery}")] {
         let page = browser.get(&path);
-        for part in ["invoice.created", "invoice-4711", "erp", "transient", ">500<", "It waits 2 s"]
+        for part in
+            ["invoice.created", "invoice-4711", "erp", "temporary error", ">500<", "It waits 2 s"]
         {
             assert!(page.contains(part), "{path} lacks {part}:\n{page}");
         }

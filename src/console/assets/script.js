@@ -94,16 +94,17 @@ const clockOf = (at) => `${two(at.getHours())}:${two(at.getMinutes())}`;
 function pictures(root) {
   for (const text of root.querySelectorAll("text[data-at]")) text.textContent = clockOf(new Date(text.dataset.at));
   for (const box of root.querySelectorAll("[data-readings]")) {
-    const readings = JSON.parse(box.dataset.readings);
+    const readings = box.dataset.readings.trim().split("\n").map((line) => line.split(" "));
+    const names = box.dataset.names.split(",");
     const [left, step] = [Number(box.dataset.left), Number(box.dataset.step)];
     const picture = box.querySelector("svg");
     const told = box.nextElementSibling;
     let index = readings.length - 1;
     const tell = (n) => {
       index = Math.min(Math.max(n, 0), readings.length - 1);
-      const [at, text] = readings[index] || ["", ""];
-      const when = new Date(at);
-      told.textContent = `${/T/.test(at) && !/T00:00/.test(at) ? clockOf(when) : at.slice(0, 10)}: ${text}`;
+      const [at, ...values] = readings[index];
+      const text = values.length ? values.map((value, n) => `${value} ${names[n]}`).join(", ") : box.dataset.unknown;
+      told.textContent = `${/T00:00/.test(at) ? at.slice(0, 10) : clockOf(new Date(`${at}Z`))}: ${text}`;
     };
     picture.setAttribute("tabindex", "0");
     picture.addEventListener("focus", () => tell(index));

@@ -31,7 +31,7 @@ pub(super) fn show(view: &View<'_>) -> Result<Content, PageError> {
     let unknown = unknown(minutes, is_whole);
     let body = html! {
         (verdicts(view, &stats, &found))
-        (subscriptions::worst(view))
+        (subscriptions::worst(view, &recent))
         (start::hint(view))
         (figures(view, &stats, &recent, &found))
         h2 { (t.last_hour) }

@@ -86,12 +86,11 @@ pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
 const MAX_RANKED: usize = 500;
 const MAX_TROUBLED: usize = 50;
 
-/// How many of the worst the overview shows, and how many deliveries of each are looked at for what its target said.
+/// How many of the worst the overview shows.
 const MAX_WORST: usize = 5;
-const LOOKED_AT: &str = "10";
 
 /// The worst subscriptions: what their targets said last, since when, and the button that ends it. Nothing if all is well.
-pub(super) fn worst(view: &View<'_>) -> Markup {
+pub(super) fn worst(view: &View<'_>, recent: &Value) -> Markup {
     let t = view.t;
     let cells = Cells(
         &[
@@ -103,7 +102,7 @@ pub(super) fn worst(view: &View<'_>) -> Markup {
         ],
         &[
             ("state", &|row| html! { (Standing::of_subscription(row)) }),
-            ("they_said", &|row| html! { (cut(&last_words(view, row), MAX_WORDS_BYTES)) }),
+            ("they_said", &|row| html! { (cut(&last_words(view, row, recent), MAX_WORDS_BYTES)) }),
             ("since", &|row| time(since(row))),
             ("act", &|row| way_on(view, row)),
         ],
@@ -135,21 +134,18 @@ fn since(subscription: &Value) -> &str {
     subscription.maybe("failing_since").or(held).unwrap_or_default()
 }
 
-/// What the target of a subscription said last when it did not take a delivery; else why it is held.
-fn last_words(view: &View<'_>, subscription: &Value) -> String {
-    let query = [("subscription", subscription.text("name")), ("limit", LOOKED_AT)];
-    let found = view.read_or_null("/v1/deliveries", &query);
-    let has_failed = |row: &&Value| {
-        row.int("attempt_count") > 0
-            && row.maybe("last_class").is_some_and(|class| class != "success")
-    };
+/// What the target of a subscription said last when it did not take a delivery; else why it is held. `recent`: the answer of
+/// `/v1/stats/recent`, which names the delivery.
+fn last_words(view: &View<'_>, subscription: &Value, recent: &Value) -> String {
     let held = || subscription.items("holds").first().map_or("", |hold| hold.text("detail"));
-    let Some(delivery) = found.items("items").iter().find(has_failed) else {
-        return held().to_owned();
-    };
-    let last = (delivery.int("attempt_count") - 1).to_string();
-    let path = format!("/v1/deliveries/{}/attempts", segment(delivery.text("id")));
-    let attempts = view.read_or_null(&path, &[("after", last.as_str())]);
+    let attempts = latest(recent, subscription.text("name"));
+    let failed = attempts.iter().find(|attempt| attempt.text("class") != "success");
+    let Some(failed) = failed else { return held().to_owned() };
+    let path = format!("/v1/deliveries/{}", segment(failed.text("delivery")));
+    let delivery = view.read_or_null(&path, &[]);
+    let before = (delivery.int("attempt_count") - 1).max(0).to_string();
+    let query = [("after", before.as_str())];
+    let attempts = view.read_or_null(&format!("{path}/attempts"), &query);
     let said = attempts.items("items").last().and_then(|last| {
         answer_sentence::of_dead_letter(last.maybe("excerpt"), last.maybe("failed_reason"), None)
     });
@@ -237,7 +233,7 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
         }
         (holds(view, name, found.items("holds")))
         @if found.maybe("failing_since").is_some() {
-            p.error { strong { (t.they_said) ": " } (cut(&last_words(view, &found), MAX_WORDS_BYTES)) }
+            p.error { strong { (t.they_said) ": " } (cut(&last_words(view, &found, &recent), MAX_WORDS_BYTES)) }
         }
         @if !latest(&recent, name).is_empty() {
             figure { (strip(view, latest(&recent, name))) figcaption.small { (t.last_attempts) ": " (counted(latest(&recent, name).len())) } }
