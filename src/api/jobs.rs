@@ -454,8 +454,7 @@ pub(super) struct JobPreview {
     more: bool,
     /// The oldest ones, at most ten.
     sample: Vec<Sample>,
-    /// Those that would wait, because their subscription is held: of dead letters that were counted, and of events that are
-    /// sent to one subscription.
+    /// Deliveries that would wait for a held subscription. Known for dead letters, and for events with one receiver.
     held: Vec<HeldDeliveries>,
 }
 

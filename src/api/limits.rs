@@ -58,7 +58,8 @@ impl Limits {
         checked.map_err(|why| Problem::unprocessable(format!("{why}.")))
     }
 
-    /// What is wrong with a body that could not be read: the member, and what it must be. `None` if no schema tells.
+    /// The first member of an unreadable body that does not fit its schema, with the wanted form. `None` if all fit, or the
+    /// body has no schema.
     pub(super) fn misfit(&self, doc: &Doc, body: &[u8]) -> Option<String> {
         let Some(Body::Json { describe, .. }) = doc.body else { return None };
         let body = serde_json::from_slice(body).ok()?;

@@ -96,7 +96,7 @@ pub(super) const RESOURCE: Resource = Resource {
 struct Replay {
     /// Only to this subscription, by name or id.
     subscription: Option<Is<SomeText>>,
-    /// Only to these subscriptions, each by name or id: to all of them, or to none if one cannot get it. Not with
+    /// Only to these subscriptions, each by name or id. If one of them cannot get the event, none does. Not with
     /// `subscription`, and not for a new event.
     #[schemars(length(min = 1, max = MAX_RECEIVERS))]
     subscriptions: Option<Vec<Is<SomeText>>>,
@@ -218,13 +218,13 @@ fn job_of_one(api: &Api, call: &Call) -> NewJob {
 /// One event that is sent again.
 struct SentAgain {
     job: NewJob,
-    /// The subscriptions that were named; none: all that had it.
+    /// The named subscriptions. Empty: every subscription with a delivery of the event.
     receivers: Vec<String>,
 }
 
 impl SentAgain {
-    /// Sends it to each subscription that was named.
-    /// Fails if one of them cannot get it, or nobody can.
+    /// Sends the event to each named subscription.
+    /// Fails if one of them cannot get the event, or nobody can.
     fn carry_out(&self, tx: &WriteTx<'_>, origin: Origin, now: Timestamp) -> ChangeResult<()> {
         if self.receivers.is_empty() {
             return self.send(tx, None, origin, now);

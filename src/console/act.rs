@@ -180,8 +180,8 @@ impl Task {
         task
     }
 
-    /// Names the subscriptions that can get an event again: those whose delivery of it has ended. `is_new`: nobody has
-    /// chosen yet, so those that have not got it are checked. Without a delivery, all that want it get it.
+    /// Offers each subscription whose delivery of the event has ended. `is_new`: nobody has chosen yet, so the subscriptions
+    /// without a completed delivery are checked. An event without deliveries offers nothing: it goes to who wants it now.
     fn offer_receivers(&mut self, is_new: bool) {
         let Some(at) =
             self.fields.iter().position(|field| matches!(field.kind, FieldKind::SomeOf(_)))
@@ -693,7 +693,7 @@ impl Task {
     }
 }
 
-/// The fields that are folded away: those that are in no object first, then those of each object.
+/// The folded fields, a fold for each object. Fields outside of objects come first.
 fn folds<'f>(further: &[&'f Field]) -> Vec<Vec<&'f Field>> {
     let mut folds: Vec<Vec<&Field>> = Vec::new();
     let mut sorted = further.to_vec();
