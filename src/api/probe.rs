@@ -363,8 +363,12 @@ fn claim_background(
         if let Err(problem) = key.check(tx)? {
             return Ok(Err(problem));
         }
+        // A refusal leaves no answer for the key.
+        let Some(claimed) = claimed_effects::claim(tx, &new)? else {
+            return Ok(Err(Problem::conflict(BUSY)));
+        };
         key.keep(tx, BEGUN, begun.as_bytes())?;
-        Ok(claimed_effects::claim(tx, &new)?.ok_or_else(|| Problem::conflict(BUSY)))
+        Ok(Ok(claimed))
     })?;
     claimed.map(|effect| Some(Claim::of(effect, reserved)))
 }
