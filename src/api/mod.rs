@@ -276,6 +276,9 @@ impl Api {
         let key = if takes_key { of()? } else { None };
         let doc = &route.doc;
         self.limits.check_query(doc, query.pairs())?;
+        if route.reads_rows() {
+            self.env.store.writer().store_waiting();
+        }
         let share = self.share(request.body.len().saturating_mul(factor(route)))?;
         let limits = Arc::clone(&self.limits);
         let call =

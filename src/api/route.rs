@@ -79,6 +79,11 @@ pub(super) enum Answer {
 }
 
 impl Route {
+    /// Whether it answers with rows that somebody may have changed just before.
+    pub(super) const fn reads_rows(&self) -> bool {
+        self.right.is_some() && matches!(self.answer, Answer::Now(_) | Answer::Listed(_))
+    }
+
     /// Sets the operation's name in generated clients, its heading, and its parameters.
     pub(super) const fn doc(
         mut self,

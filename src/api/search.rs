@@ -12,7 +12,7 @@ use crate::store::search::{self, Hit};
 /// The most characters of a text: those of a provider's id.
 const MAX_CHARS: usize = 500;
 
-const BEGINNING: &str = "The beginning of a webhook-id was looked for among the newest 2,500 events. The whole \
+const BEGINNING: &str = "The beginning of a webhook-id was looked for among the newest 1,000 events. The whole \
                          webhook-id, of 30 characters, finds an older one.";
 const OVER_TIME: &str = "Not all events could be compared with this webhook-id within a second. Each request has the \
                          field x-idempotency-key beside it: search for that value, which finds events of any age.";
@@ -31,7 +31,7 @@ pub(super) const RESOURCE: Resource = Resource {
              payloads have at the `search_paths` of their types, and the name of a subscription, a provider or a source. The text is the value, or its \
              beginning from 2 characters on, of a UUID from 8 on. Ids of deliveries are given in full. At most 20 \
              are found by each field, the exact ones first, then those with the highest values. A whole `webhook-id` is \
-             found at any age, as far as a second allows; its beginning among the newest 2,500 events, an event type among \
+             found at any age, as far as a second allows; its beginning among the newest 1,000 events, an event type among \
              5,000. `incomplete` says so where older ones were not looked at. Keys and providers' ids are found in the first \
              50 source systems and providers. Operational events are found by their exact UUID or `webhook-id`, by other \
              fields with `operational`; they stand behind other events. Months of the archive are searched as well, the \

@@ -44,7 +44,7 @@ pub(super) const RESOURCE: Resource = Resource {
             )
             .returns(&[Returns::json::<Stats>(200, "The counts.")]),
         get("/v1/stats/recent", Read, Listed(show_recent))
-            .doc("getRecentStats", "Show the last hour", &[])
+            .doc("getRecentStats", "Show the last hour", &[SUBSCRIPTION])
             .about(
                 "Counts of the tenant by minute, which outlast a restart, and the latest 50 attempts of each \
                  subscription since the start. A kill loses the minute that runs: see `whole`.",
@@ -52,6 +52,9 @@ pub(super) const RESOURCE: Resource = Resource {
             .returns(&[Returns::json::<RecentStats>(200, "The last hour.")]),
     ],
 };
+
+const SUBSCRIPTION: Param =
+    Param::query::<NameText>("subscription", "Attempts of this subscription alone.", "erp");
 
 /// `GET /livez`: the process answers.
 #[expect(clippy::unnecessary_wraps, reason = "every route has this shape")]
@@ -202,6 +205,7 @@ pub(super) fn show_recent(api: &Api, call: &Call) -> Result<Response, Problem> {
     let recent = &api.flow.receive.counts.recent;
     let Reading { since, first, minutes, attempts, left_out } =
         recent.read(&call.tenant, |seq| own.contains_key(&seq));
+    let wanted = call.query.get("subscription");
     let now = api.env.clock.wall();
     let coverage = api.env.store.read(|tx| runs::coverage(tx, first, now))?;
     let each = |(n, counts)| {
@@ -214,6 +218,9 @@ pub(super) fn show_recent(api: &Api, call: &Call) -> Result<Response, Problem> {
     let mut subscriptions: Vec<Subscription> = named
         .filter_map(|(seq, attempts)| {
             let subscription = own.get(&seq)?.clone()?;
+            if wanted.is_some_and(|wanted| wanted != subscription.as_str()) {
+                return None;
+            }
             Some(Subscription { subscription: subscription.into(), attempts })
         })
         .collect();

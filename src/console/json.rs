@@ -59,17 +59,24 @@ impl Fields for Value {
 
 /// Texts of an answer, with what would hide or turn around other text made visible.
 pub(super) fn visible(mut answer: Value) -> Value {
-    match &mut answer {
-        Value::String(text) if text.contains(is_hidden) && !carried::is_number(text) => {
+    make_visible(&mut answer);
+    answer
+}
+
+fn make_visible(answer: &mut Value) {
+    match answer {
+        Value::String(text) if hides_something(text) && !carried::is_number(text) => {
             *text = shown(text);
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| *item = visible(item.take())),
-        Value::Object(fields) => {
-            fields.values_mut().for_each(|field| *field = visible(field.take()));
-        }
+        Value::Array(items) => items.iter_mut().for_each(make_visible),
+        Value::Object(fields) => fields.values_mut().for_each(make_visible),
         _ => {}
     }
-    answer
+}
+
+/// Whether a text has a hidden character. Most are printable ASCII, which is seen at a glance.
+fn hides_something(text: &str) -> bool {
+    !text.bytes().all(|byte| matches!(byte, b' '..=b'~')) && text.contains(is_hidden)
 }
 
 /// A text with hidden characters as `[U+202E]`.

@@ -49,7 +49,7 @@ pub mod upkeep;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use crate::backup::schedule::Schedule;
 use crate::base::stop::Stop;
@@ -87,7 +87,7 @@ use crate::pipeline::upkeep::master_key_schedule::MasterKeySchedule;
 use crate::pipeline::upkeep::{SiteChores, Upkeep};
 use crate::store::error::Result;
 use crate::store::tx::ChangedSubscriptions;
-use crate::store::writer::WriterLoop;
+use crate::store::writer::{Writer, WriterLoop};
 use crate::targets::Targets;
 use crate::telemetry::tally::Heartbeat;
 
@@ -209,7 +209,7 @@ impl Pipeline {
             rotation,
             deliveries: DeliveryThreads::start(env, &deliver, &spawner)?,
             line_thread: start_line(&state.line, doubts, &spawner, upkeep_stop.clone())?,
-            writer: WriterThread::start(setup.writer_loop, &spawner)?,
+            writer: WriterThread::start(env.store.writer().clone(), setup.writer_loop, &spawner)?,
             upkeep: start_upkeep(upkeep, &spawner, upkeep_stop.clone())?,
             relay: spawner.spawn("relay", move || relay.run(&relay_stop))?,
             lease_manager: spawner.spawn("consume", move || lease_manager.run())?,
@@ -275,22 +275,20 @@ impl Pipeline {
 
 /// The writer's thread, and how it is stopped.
 struct WriterThread {
-    /// Dropped to stop the thread.
-    stop: Sender<()>,
+    writer: Writer,
     thread: JoinHandle<()>,
 }
 
 impl WriterThread {
-    fn start(writer_loop: WriterLoop, spawner: &Spawner) -> Result<Self> {
-        let (stop, stopped) = bounded(0);
+    fn start(writer: Writer, writer_loop: WriterLoop, spawner: &Spawner) -> Result<Self> {
         let listener = Arc::clone(&spawner.0);
-        let thread = spawner.spawn("writer", move || writer_loop.run(&stopped, &listener))?;
-        Ok(Self { stop, thread })
+        let thread = spawner.spawn("writer", move || writer_loop.run(&listener))?;
+        Ok(Self { writer, thread })
     }
 
     /// Lets the writer empty its queues, and waits for its end.
     fn stop(self) {
-        drop(self.stop);
+        self.writer.ask_to_stop();
         join(self.thread);
     }
 }

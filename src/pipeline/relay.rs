@@ -58,8 +58,14 @@ impl Relay {
         let mut commits = Commits::default();
         let mut pause = EVERY;
         while !stop.asked() {
+            let done = self.env.store.writer().done();
+            let now = done.now();
+            let wait = commits.wait_after_ours(done.commits.get(), done.foreign_commits.get(), now);
+            if let Some(wait) = wait {
+                let _asked = stop.wait(wait);
+                continue;
+            }
             // The counts are read first: the next look finds what is committed after that.
-            let now = self.env.store.writer().done().now();
             let counted = self.counted();
             if commits.needs_look(counted, now) {
                 let looked = self.look(stop);
@@ -290,6 +296,18 @@ struct Commits {
 }
 
 impl Commits {
+    /// How long not to ask the file after a commit of our own, which wakes the relay as a foreign one would: one look for
+    /// all of ours in [`AFTER_OURS`]. `None`: it has to be asked now.
+    fn wait_after_ours(&mut self, ours: u64, foreign: u64, now: Duration) -> Option<Duration> {
+        let seen = self.seen?;
+        if ours == seen.ours || foreign != seen.foreign {
+            return None;
+        }
+        let since = *self.ours_since.get_or_insert(now);
+        let wait = since.saturating_add(AFTER_OURS).saturating_sub(now);
+        (!wait.is_zero()).then_some(wait)
+    }
+
     /// Whether a foreign commit may have come since the last look.
     fn needs_look(&mut self, counted: Option<Counted>, now: Duration) -> bool {
         let before = std::mem::replace(&mut self.seen, counted);
@@ -362,6 +380,22 @@ mod tests {
             assert!(!asked(&mut commits, [n + 1, n + 1, 0], n), "{n}");
         }
         assert!(asked(&mut commits, [22, 22, 0], 21));
+    }
+
+    #[test]
+    fn after_a_commit_of_ours_the_file_is_not_asked_for_20_ms() {
+        let mut commits = looked();
+        assert_eq!(commits.wait_after_ours(1, 0, MS), None, "nobody has committed");
+        assert_eq!(commits.wait_after_ours(2, 0, 2 * MS), Some(20 * MS));
+        assert_eq!(commits.wait_after_ours(3, 0, 12 * MS), Some(10 * MS));
+        assert_eq!(
+            commits.wait_after_ours(3, 1, 13 * MS),
+            None,
+            "the writer noticed a foreign one"
+        );
+        assert_eq!(commits.wait_after_ours(9, 0, 22 * MS), None);
+        assert!(asked(&mut commits, [9, 9, 0], 22));
+        assert_eq!(Commits::default().wait_after_ours(2, 0, MS), None, "nothing was seen yet");
     }
 
     #[test]

@@ -103,8 +103,10 @@ mod tests {
     fn ninety_busy_days_of_an_ordinary_box_take_less_than_a_megabyte() {
         let dir = tempfile::tempdir().unwrap();
         let conn = open_writer(&dir.path().join("oncebox.db")).unwrap();
-        let pages = || conn.query_row("PRAGMA page_count", [], |row| row.get::<_, i64>(0)).unwrap();
-        let before = pages();
+        let number = |pragma: &str| {
+            conn.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get::<_, i64>(0)).unwrap()
+        };
+        let before = number("page_count");
         let mut counts = HourCounts::default();
         for bound in &BOUNDS_MS[9..14] {
             (0..40).for_each(|n| counts.note(n == 0, Some(*bound)));
@@ -125,7 +127,7 @@ mod tests {
             add(&tx, &sent.chain(received).collect::<Vec<_>>()).unwrap();
         }
         conn.execute_batch("COMMIT").unwrap();
-        let bytes = (pages() - before) * 4096;
+        let bytes = (number("page_count") - before) * number("page_size");
         assert!(bytes < 1 << 20, "{bytes}");
         let found = days(&tx, Subject::Subscription(SubscriptionSeq(7)), 0, 89).unwrap();
         assert_eq!((found.len(), found[&89].sum().total), (90, 24 * 200));

@@ -110,7 +110,7 @@ pub(crate) fn open_writer(path: &Path) -> Result<Connection> {
     if schema_version.is_none() {
         schema_names::check(path, &conn, std::iter::once(SCHEMA))?;
         // These have an effect only before the first table is created.
-        conn.execute_batch("PRAGMA page_size = 4096; PRAGMA auto_vacuum = INCREMENTAL;")?;
+        conn.execute_batch("PRAGMA page_size = 2048; PRAGMA auto_vacuum = INCREMENTAL;")?;
     }
     conn.execute_batch(
         "PRAGMA journal_mode = WAL;
@@ -304,7 +304,6 @@ fn assert_pragmas(path: &Path, conn: &Connection) -> Result<()> {
         ("journal_mode", "wal"),
         ("synchronous", "2"),
         ("foreign_keys", "1"),
-        ("page_size", "4096"),
         ("auto_vacuum", "2"),
         ("secure_delete", "1"),
     ] {

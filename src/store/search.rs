@@ -119,11 +119,11 @@ pub(super) const EVENTS_OF_KEY: &str = hits!(
     "AND t.source_system = ?5 ORDER BY t.idempotency_key DESC"
 );
 pub(super) const EVENTS_OF_WEBHOOK_ID: &str = newest!(
-    2500 of "outbox" where "seq > (SELECT max(seq) FROM outbox) - 2500",
+    1000 of "outbox" where "seq > (SELECT max(seq) FROM outbox) - 1000",
     "webhook_id(t.tenant, t.source_system, t.idempotency_key)", own!()
 );
 pub(super) const EVENTS_OF_WEBHOOK_ID_OF_TENANT: &str = newest!(
-    2500 of "outbox" where "tenant = ?1 AND tenant <> 'default'",
+    1000 of "outbox" where "tenant = ?1 AND tenant <> 'default'",
     "webhook_id(t.tenant, t.source_system, t.idempotency_key)", own!()
 );
 /// The event of any age with these bytes of a `webhook-id`.
@@ -159,7 +159,7 @@ pub(super) const WEBHOOK_EVENTS_OF_ID: &str = hits!(
     "AND t.provider = ?5 ORDER BY t.provider_event_id DESC"
 );
 pub(super) const WEBHOOK_EVENTS_OF_WEBHOOK_ID: &str = newest!(
-    2500 of "webhook_events" where "tenant = ?1",
+    1000 of "webhook_events" where "tenant = ?1",
     "webhook_id(t.tenant, 'in:' || t.provider, t.provider_event_id)"
 );
 pub(super) const WEBHOOK_EVENTS_OF_TYPE: &str =

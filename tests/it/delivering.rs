@@ -214,8 +214,9 @@ fn a_subscription_that_is_down_costs_the_others_nothing() {
     rig.becomes("SELECT count(*) FROM outbox WHERE status IN ('processing')", "20");
     assert!(down.count() <= 8, "no more than its cap are under way");
     down.release();
-    rig.settle();
-    assert_eq!(rig.one("SELECT count(*) FROM outbox WHERE status = 'completed'"), "20");
+    // On a slow machine its first request was cut short, and is sent again later.
+    let completed = "SELECT count(*) FROM outbox WHERE status = 'completed'";
+    rig.passing("all are completed", secs(60), || rig.one(completed) == "20");
 }
 
 #[test]

@@ -175,10 +175,10 @@ fn exact_ids_find_events_of_any_age_and_an_incomplete_search_says_so() {
     let part = webhook_id.get(..12).unwrap();
     let beginning = search(&rig, part);
     assert_eq!(beginning["items"], json!([]));
-    has_text(&beginning, "newest 2,500 events");
+    has_text(&beginning, "newest 1,000 events");
     let page = crate::it::console_rig::Browser::new(&rig, "read")
         .get(&format!("/console/search?q={part}"));
-    assert!(page.contains("newest 2,500 events"), "{page}");
+    assert!(page.contains("newest 1,000 events"), "{page}");
     has_text(&search(&rig, "rare"), "newest 5,000 events");
     assert_eq!(search(&rig, "4711")["incomplete"], Value::Null, "a number is no event type");
 

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
-use crossbeam_channel::{Sender, bounded};
 use oncebox::base::clock::Timestamp;
 use oncebox::base::faults::Faults;
 use oncebox::base::id::{DeliverySeq, SubscriptionSeq};
@@ -197,14 +196,14 @@ pub(crate) struct Disk {
     listener: Arc<Listener>,
     /// How many subscriptions were written.
     written: AtomicI64,
-    writer: Option<(Sender<()>, JoinHandle<()>)>,
+    writer: Option<JoinHandle<()>>,
     _directory: tempfile::TempDir,
 }
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        if let Some((stop, thread)) = self.writer.take() {
-            drop(stop);
+        if let Some(thread) = self.writer.take() {
+            self.store.writer().ask_to_stop();
             drop(thread.join());
         }
     }
@@ -221,9 +220,8 @@ impl Disk {
         conn.execute_batch(TOUCHED).unwrap();
         let listener = Arc::new(Listener::default());
         let observer: Arc<dyn AroundCommit> = Arc::<Listener>::clone(&listener);
-        let (stop, stopped) = bounded(0);
-        let thread = thread::spawn(move || writer.run(&stopped, &observer));
-        let (reader, writer) = (store.own_reader().unwrap(), Some((stop, thread)));
+        let writer = Some(thread::spawn(move || writer.run(&observer)));
+        let reader = store.own_reader().unwrap();
         let written = AtomicI64::new(0);
         Self { store, reader, conn, listener, written, writer, _directory: directory }
     }

@@ -16,6 +16,9 @@ use crate::model::token::Right;
 const ESCALATIONS: &str = "200";
 const MAX_SUBJECTS: usize = 5;
 
+/// Subscriptions whose latest attempts are drawn.
+const MAX_STRIPS: usize = 30;
+
 /// The form that states the policy of the tenant `default`.
 const STATE_POLICY: &str = "/console/act/change-tenant?name=default&back=/console/";
 
@@ -222,7 +225,8 @@ fn figures(view: &View<'_>, stats: &Value, recent: &Value, found: &Value) -> Mar
 /// The latest attempts of each subscription.
 fn strips(view: &View<'_>, recent: &Value) -> Markup {
     let t = view.t;
-    let rows: Vec<_> = recent.items("subscriptions").iter().take(30).cloned().collect();
+    let all = recent.items("subscriptions");
+    let rows = all.get(..MAX_STRIPS).unwrap_or(all);
     let good = |row: &Value| {
         row.items("attempts").iter().filter(|row| row.text("class") == "success").count()
     };
@@ -240,7 +244,7 @@ fn strips(view: &View<'_>, recent: &Value) -> Markup {
     html! {
         @if !rows.is_empty() {
             h2 { (t.last_attempts_of) }
-            (cells.table(view, t.last_attempts_of, &rows, EmptyNote::default()))
+            (cells.table(view, t.last_attempts_of, rows, EmptyNote::default()))
         }
         @if let Some(since) = recent.maybe("since") { p.small { (t.counted_since) " " (time(since)) } }
     }

@@ -193,7 +193,7 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
     let found = view.one("/v1/subscriptions")?;
     let name = found.text("name");
     let id = found.text("id");
-    let recent = view.read_or_null("/v1/stats/recent", &[]);
+    let recent = view.read_or_null("/v1/stats/recent", &[("subscription", name)]);
     let reasons = found.each("holds", |hold| HoldReason::parse(hold.text("reason")));
     let can_resume = reasons.iter().flatten().any(|reason| reason.ends_by_resume());
     let is_paused = reasons.contains(&Some(HoldReason::Paused));

@@ -17,7 +17,52 @@ const MARK: &str = "\u{0}number:";
 /// Reads JSON into a value that [`written`] writes with all digits.
 /// Fails like [`Json::read`].
 pub fn read(json: &[u8]) -> Result<Value, Unreadable> {
+    // serde reads most answers twice as fast.
+    if has_short_whole_numbers(json)
+        && let Ok(value) = serde_json::from_slice(json)
+    {
+        return Ok(value);
+    }
     Json::read(json).map(|value| to_value(&value))
+}
+
+/// Whether all numbers of a JSON text are whole and have few digits, so that serde keeps them as they are.
+fn has_short_whole_numbers(json: &[u8]) -> bool {
+    const MAX_DIGITS: usize = 15;
+    let is_of_number = |byte: &u8| byte.is_ascii_digit() || b"+-.eE".contains(byte);
+    let mut rest = json;
+    while let Some((first, behind)) = rest.split_first() {
+        if *first == b'"' {
+            rest = behind_text(behind);
+        } else if first.is_ascii_digit() || *first == b'-' {
+            let length = rest.iter().take_while(|byte| is_of_number(byte)).count();
+            let (number, behind) = rest.split_at(length);
+            let digits = number.strip_prefix(b"-").unwrap_or(number);
+            let is_negative_zero = number.starts_with(b"-0");
+            let is_whole = digits.iter().all(u8::is_ascii_digit);
+            if !is_whole || digits.len() > MAX_DIGITS || is_negative_zero {
+                return false;
+            }
+            rest = behind;
+        } else {
+            rest = behind;
+        }
+    }
+    true
+}
+
+/// What follows the end of a text whose first quote was read.
+fn behind_text(mut rest: &[u8]) -> &[u8] {
+    loop {
+        let end = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'));
+        let end = end.unwrap_or(rest.len());
+        let is_escape = rest.get(end) == Some(&b'\\');
+        let skipped = end.saturating_add(if is_escape { 2 } else { 1 });
+        rest = rest.get(skipped..).unwrap_or_default();
+        if !is_escape {
+            return rest;
+        }
+    }
 }
 
 /// The text of a value that serde has written, also within other text, with each number that was carried as a text as a
@@ -123,6 +168,15 @@ mod tests {
             assert_eq!(restored(text), text);
         }
         assert!(read(b"paid").is_err());
+        // Texts are no numbers, whatever is in them.
+        let texts = r#"{"a\"1.50":"\\","b":[-7,"0.10",{"c":123456789012345}]}"#;
+        assert!(has_short_whole_numbers(texts.as_bytes()));
+        assert_eq!(written(&read(texts.as_bytes()).unwrap()), texts);
+        for number in ["1.5", "1e3", "-0", "1234567890123456"] {
+            let text = format!(r#"{{"a":"x","b":{number}}}"#);
+            assert!(!has_short_whole_numbers(text.as_bytes()), "{number}");
+            assert_eq!(written(&read(text.as_bytes()).unwrap()), text);
+        }
         let shown = read(br#"{"a":1e400,"b":"\ud83d","c":1.5}"#).unwrap();
         assert_eq!(written(&shown), "{\"a\":1e400,\"b\":\"\u{fffd}\",\"c\":1.5}");
     }

@@ -35,7 +35,7 @@ impl Deliverer {
             is_latest_only: opened.is_latest_only(),
             is_call: opened.call.is_some() && request.is_some(),
             custom_data: custom_data(&outcome, outgoing.delivery, &seals.echo),
-            can_wait: class.is_success() && !is_one_by_one,
+            can_wait: class.is_success() && !is_one_by_one && !assignment.is_probe,
         };
         // Before it is judged: what is given up tells the reason as well.
         let outcome = outcome.map_reason(|reason| {

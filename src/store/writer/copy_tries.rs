@@ -3,10 +3,6 @@
 //!
 //! Pure: `log` asks the file.
 
-/// Size of a page in the file, in bytes.
-pub(super) const PAGE: u64 = 4096;
-/// Size of a page in the log, in bytes.
-pub(super) const FRAME: u64 = PAGE + 24;
 /// The part of the checkpoint size by which the log grows before the first repetition.
 const FIRST_WAIT_PART: u64 = 64;
 /// The part before each later one at most: the wait doubles with each try, so that a long reader costs a busy writer little.
@@ -15,7 +11,7 @@ const LAST_WAIT_PART: u64 = 4;
 /// The tries to copy the log since it was begun anew.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CopyTries {
-    /// Frames in the log at the latest try; `None`: there was none.
+    /// Bytes of the log at the latest try; `None`: there was none.
     at: Option<u64>,
     /// Bytes by which the log grows before the next try.
     wait: u64,
@@ -26,8 +22,8 @@ pub(super) struct CopyTries {
 /// What is known of the log when a try is considered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LogState {
-    /// Frames in the log.
-    pub(super) frames: u64,
+    /// Bytes of the log.
+    pub(super) bytes: u64,
     /// Bytes that are not in the file yet.
     pub(super) uncopied: u64,
     /// Whether there was no job for a heartbeat interval.
@@ -37,7 +33,7 @@ pub(super) struct LogState {
 impl CopyTries {
     /// Whether copying is to be tried now. `checkpoint_at`: the bytes from which a log is long.
     pub(super) fn is_due(&mut self, log: LogState, checkpoint_at: u64) -> bool {
-        if self.at.is_some_and(|at| log.frames < at) {
+        if self.at.is_some_and(|at| log.bytes < at) {
             // The log was begun anew: every reader of the old one has ended.
             *self = Self { must_empty: self.must_empty, ..Self::default() };
         }
@@ -45,7 +41,7 @@ impl CopyTries {
             None => self.must_empty || log.uncopied >= checkpoint_at,
             Some(at) => {
                 let has_work = self.must_empty || log.uncopied > 0;
-                let grown = log.frames.saturating_sub(at).saturating_mul(FRAME);
+                let grown = log.bytes.saturating_sub(at);
                 has_work && (log.is_idle || grown >= self.wait)
             }
         }
@@ -72,10 +68,10 @@ impl CopyTries {
     }
 
     /// Notes a try at this length of the log.
-    pub(super) fn tried(&mut self, frames: u64, checkpoint_at: u64) {
+    pub(super) fn tried(&mut self, bytes: u64, checkpoint_at: u64) {
         let doubled = self.wait.saturating_mul(2).min(checkpoint_at / LAST_WAIT_PART);
         self.wait = doubled.max(checkpoint_at / FIRST_WAIT_PART);
-        self.at = Some(frames);
+        self.at = Some(bytes);
     }
 }
 
@@ -87,7 +83,7 @@ mod tests {
     const CHECKPOINT_AT: u64 = 16 * MIB;
 
     fn log(bytes: u64, uncopied: u64) -> LogState {
-        LogState { frames: bytes / FRAME, uncopied, is_idle: false }
+        LogState { bytes, uncopied, is_idle: false }
     }
 
     /// The lengths of the log, in KiB, at which copying is tried while a reader lets none end.
@@ -97,7 +93,7 @@ mod tests {
         for kib in 0..until / 1024 {
             let state = log(kib * 1024, kib * 1024);
             if tries.is_due(state, CHECKPOINT_AT) {
-                tries.tried(state.frames, CHECKPOINT_AT);
+                tries.tried(state.bytes, CHECKPOINT_AT);
                 found.push(kib / 128);
             }
         }
@@ -116,7 +112,7 @@ mod tests {
         let mut tries = CopyTries::default();
         let long = log(CHECKPOINT_AT + MIB, CHECKPOINT_AT + MIB);
         assert!(tries.is_due(long, CHECKPOINT_AT));
-        tries.tried(long.frames, CHECKPOINT_AT);
+        tries.tried(long.bytes, CHECKPOINT_AT);
         assert!(!tries.is_due(log(MIB, MIB), CHECKPOINT_AT));
         assert!(!tries.is_due(log(15 * MIB, 15 * MIB), CHECKPOINT_AT));
         assert_eq!(tries, CopyTries::default());
@@ -129,9 +125,9 @@ mod tests {
         tries.ask_to_empty();
         assert!(tries.is_due(log(MIB, MIB), CHECKPOINT_AT));
         tries.emptied();
-        tries.tried(log(MIB, 0).frames, CHECKPOINT_AT);
+        tries.tried(MIB, CHECKPOINT_AT);
         // All of it is in the file: the next commit begins it anew.
         assert!(!tries.is_due(LogState { is_idle: true, ..log(MIB, 0) }, CHECKPOINT_AT));
-        assert!(tries.is_due(LogState { is_idle: true, ..log(MIB, FRAME) }, CHECKPOINT_AT));
+        assert!(tries.is_due(LogState { is_idle: true, ..log(MIB, 4096) }, CHECKPOINT_AT));
     }
 }

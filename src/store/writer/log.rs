@@ -3,13 +3,14 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 
 use crate::store::prelude::*;
 use crate::store::schema;
 use crate::store::subjects::{self, KeyId};
-use crate::store::writer::copy_tries::{FRAME, LogState, PAGE};
+use crate::store::writer::copy_tries::LogState;
 use crate::store::writer::room::LowDisk;
 use crate::store::writer::{MAX_BATCH_JOBS, WriterLoop};
 use crate::sys::locks::{self, LogIndex};
@@ -21,7 +22,14 @@ const LONG_LOG_FACTOR: u64 = 4;
 const MAX_TX_BYTES: u64 = 64 << 20;
 
 /// Bytes of existing pages that a job changes at most, approximately.
-const MAX_JOB_REWRITE_BYTES: u64 = 8 * FRAME;
+const MAX_JOB_REWRITE_BYTES: u64 = 32 << 10;
+
+/// For how long a disk that has plenty of room is not asked again. What fills it meanwhile makes a write fail, which is
+/// answered in the same way.
+const PLENTY_FOR: Duration = Duration::from_millis(100);
+
+/// Bytes of the log beside each page.
+const FRAME_HEAD: u64 = 24;
 
 /// The result of `PRAGMA wal_checkpoint`.
 #[derive(Clone, Copy, Debug)]
@@ -30,11 +38,17 @@ struct Log {
     busy: bool,
     frames: u64,
     copied: u64,
+    /// Bytes of a frame: a page and what stands before it.
+    frame: u64,
 }
 
 impl Log {
+    fn bytes(self) -> u64 {
+        self.frames.saturating_mul(self.frame)
+    }
+
     fn uncopied(self) -> u64 {
-        self.frames.saturating_sub(self.copied).saturating_mul(FRAME)
+        self.frames.saturating_sub(self.copied).saturating_mul(self.frame)
     }
 }
 
@@ -107,10 +121,16 @@ impl WriterLoop {
 
     /// The room on the disk before a transaction; `None` if a transaction cannot fill the disk.
     pub(super) fn low_disk(&self) -> Option<LowDisk> {
+        let now = self.done.now();
+        if self.plenty_at.get().is_some_and(|at| now.saturating_sub(at) < PLENTY_FOR) {
+            return None;
+        }
         let floor = self.room.floor.load(Ordering::Relaxed);
         let free = self.free()?;
         let enough = MAX_TX_BYTES.max(floor.saturating_mul(16));
-        if free >= enough.saturating_add(self.log_bytes().saturating_mul(2)) {
+        let has_plenty = free >= enough.saturating_add(self.log_bytes().saturating_mul(2));
+        self.plenty_at.set(has_plenty.then_some(now));
+        if has_plenty {
             return None;
         }
         Some(LowDisk { free, floor, growth: self.growth().ok()? })
@@ -153,9 +173,9 @@ impl WriterLoop {
         if self.tries.must_empty() && self.log_bytes() == 0 {
             self.tries.emptied();
         }
-        let state = LogState { frames: log.frames, uncopied: log.uncopied(), is_idle: idle };
+        let state = LogState { bytes: log.bytes(), uncopied: log.uncopied(), is_idle: idle };
         if self.tries.is_due(state, checkpoint_at) && self.checkpoints && self.fits() {
-            self.tries.tried(log.frames, checkpoint_at);
+            self.tries.tried(log.bytes(), checkpoint_at);
             let empties = self.tries.must_empty();
             self.done.copy_tries.add();
             match if empties { self.empty() } else { self.checkpoint("PASSIVE") } {
@@ -187,15 +207,14 @@ impl WriterLoop {
 
     /// Notes the program whose read transaction blocks the copying of the log; logs it once.
     fn note_reader(&mut self, log: Log, checkpoint_at: u64) {
-        let is_long =
-            log.frames.saturating_mul(FRAME) >= checkpoint_at.saturating_mul(LONG_LOG_FACTOR);
+        let is_long = log.bytes() >= checkpoint_at.saturating_mul(LONG_LOG_FACTOR);
         let is_held = is_long && (log.busy || log.uncopied() > 0);
         let reader = self.index.as_ref().filter(|_| is_held).and_then(LogIndex::reader);
         let before = self.room.reader.swap(reader.unwrap_or(0), Ordering::Relaxed);
         if let Some(process) = reader.filter(|_| before == 0) {
             tracing::warn!(
                 reader = locks::shown(process),
-                log_bytes = log.frames.saturating_mul(FRAME),
+                log_bytes = log.bytes(),
                 "another program reads the database in a transaction that does not end; the write-ahead log \
                  grows until that transaction ends"
             );
@@ -216,7 +235,8 @@ impl WriterLoop {
         Ok(self.conn.prepare_cached(&sql)?.query_row([], |row| {
             let count =
                 |column| row.get(column).map(|count: i64| u64::try_from(count).unwrap_or(0));
-            Ok(Log { busy: row.get(0)?, frames: count(1)?, copied: count(2)? })
+            let frame = self.page.saturating_add(FRAME_HEAD);
+            Ok(Log { busy: row.get(0)?, frames: count(1)?, copied: count(2)?, frame })
         })?)
     }
 
@@ -230,7 +250,7 @@ impl WriterLoop {
     fn growth(&self) -> Result<u64> {
         let pages = self.conn.prepare_cached("PRAGMA page_count")?;
         let pages: i64 = { pages }.query_row([], |row| row.get(0))?;
-        let bytes = u64::try_from(pages).unwrap_or(0).saturating_mul(PAGE);
+        let bytes = u64::try_from(pages).unwrap_or(0).saturating_mul(self.page);
         Ok(bytes.saturating_sub(size(self.file())))
     }
 
