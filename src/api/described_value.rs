@@ -158,10 +158,15 @@ impl<'s> DescribedValue<'s> {
 
     /// The only texts that it may be.
     pub fn words(self) -> Option<Vec<String>> {
+        Some(self.fixed_texts()?.into_iter().map(str::to_owned).collect())
+    }
+
+    /// The only texts that it may be, as the schema has them.
+    pub fn fixed_texts(self) -> Option<Vec<&'s str>> {
         if let Some(listed) = self.schema.get("enum").and_then(Value::as_array) {
-            return Some(texts(listed));
+            return Some(listed.iter().filter_map(Value::as_str).collect());
         }
-        self.schema.get("const").and_then(Value::as_str).map(|word| vec![word.to_owned()])
+        self.schema.get("const").and_then(Value::as_str).map(|word| vec![word])
     }
 
     /// Its description: that of the field, else that of the type.

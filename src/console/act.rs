@@ -4,6 +4,7 @@ use serde::Deserialize as _;
 use serde_json::Map;
 use zeroize::Zeroizing;
 
+use crate::api::described_value::UsedFor;
 use crate::api::people::Session;
 use crate::console::actions::{self, Action, Asks, Then};
 use crate::console::correction::Correction;
@@ -495,13 +496,15 @@ impl Task {
             let mut siblings = self.fields.iter().filter(|other| other.top() == field.top());
             siblings.any(|field| self.is_touched(field) != Some(false))
         };
-        for field in
-            self.fields.iter().filter(|field| field.kind != FieldKind::Place && is_sent(field))
-        {
+        let is_read = |field: &&Field| {
+            field.kind != FieldKind::Place && is_sent(field) && self.is_used(field)
+        };
+        for field in self.fields.iter().filter(is_read) {
             let wrong = |why: &str| PageError::field(t, &field.path, why);
             match read(t, field, &self.given).map_err(|why| wrong(&why))? {
+                Some(value) if self.has_own_fields(field) => drop(value),
                 Some(value) => put(&mut body, &field.path, value),
-                None if field.is_required && all => return Err(wrong(t.field_missing)),
+                None if all && self.must_have(field) => return Err(wrong(t.field_missing)),
                 None if self.is_touched(field) == Some(true) => emptied.push(field),
                 None => {}
             }
@@ -513,6 +516,34 @@ impl Task {
             body.entry(field.top()).or_insert(empty);
         }
         Ok(body)
+    }
+
+    /// What is typed in the field that decides on the use of a field; `None`: no field of this form does.
+    fn decided(&self, field: &Field) -> Option<(&Field, String)> {
+        let used_for = field.used_for.as_ref()?;
+        let by = self.fields.iter().find(|other| other.path == used_for.field)?;
+        Some((by, typed(by, &self.given)))
+    }
+
+    /// Whether a field is for what was chosen. While nothing is chosen all are, because without a script all are shown.
+    fn is_used(&self, field: &Field) -> bool {
+        let Some((by, chosen)) = self.decided(field) else { return true };
+        let is_open = chosen.is_empty() && self.is_touched(by) != Some(true);
+        let is_for = |used_for: &UsedFor| used_for.values.contains(&chosen);
+        self.is_used(by) && (is_open || field.used_for.as_ref().is_some_and(is_for))
+    }
+
+    /// Whether a field must be filled in: always, or for what was chosen.
+    fn must_have(&self, field: &Field) -> bool {
+        let is_chosen = || self.decided(field).is_some_and(|(_, chosen)| !chosen.is_empty());
+        field.is_required || (field.is_needed && is_chosen())
+    }
+
+    /// Whether the value of a choice is in fields of its own.
+    fn has_own_fields(&self, field: &Field) -> bool {
+        let chosen = format!("{}.{}", field.path, typed(field, &self.given));
+        matches!(field.kind, FieldKind::OneOf(_))
+            && self.fields.iter().any(|other| other.is_in(&chosen))
     }
 
     /// What a dry run is about: the fields, without the reason and the rate. `None`: a field cannot be used.

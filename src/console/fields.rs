@@ -15,7 +15,7 @@ pub(super) const SECRETS: [&str; 4] = ["secret", "password", "current", "new"];
 /// The name of the policy for personal data.
 const PERSONAL_DATA: &str = "pii";
 /// Objects in objects that have fields of their own. What is deeper is JSON.
-const MAX_DEPTH: usize = 3;
+const MAX_DEPTH: usize = 4;
 
 /// A field of a form.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +26,8 @@ pub(super) struct Field {
     pub(super) about: String,
     pub(super) kind: FieldKind,
     pub(super) is_required: bool,
+    /// Whether it must be filled in where its condition holds.
+    pub(super) is_needed: bool,
     /// The condition for its use; `None`: it is always used.
     pub(super) used_for: Option<UsedFor>,
     /// Whether it is one of the others, which are folded away.
@@ -45,6 +47,8 @@ pub(super) enum FieldKind {
     Number,
     /// One of these words.
     Choice(Vec<String>),
+    /// One of these alternatives: a word is the value, an object has fields of its own.
+    OneOf(Vec<Alternative>),
     /// Some of these words.
     Many(Vec<String>),
     /// Some of these things, which the page names.
@@ -71,6 +75,15 @@ pub(super) enum FieldKind {
     Is(Value),
 }
 
+/// One of the forms that a value may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Alternative {
+    /// The word of the API.
+    pub(super) name: String,
+    /// What it means.
+    pub(super) about: String,
+}
+
 /// A thing that can be chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Offered {
@@ -89,6 +102,7 @@ impl Field {
             about: String::new(),
             kind,
             is_required: false,
+            is_needed: false,
             used_for: None,
             is_further: false,
             empty: Value::Null,
@@ -126,7 +140,7 @@ impl Field {
     }
 
     /// Whether it has this path, or is in the object of this path.
-    fn is_in(&self, path: &str) -> bool {
+    pub(super) fn is_in(&self, path: &str) -> bool {
         self.path.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     }
 }
@@ -190,8 +204,13 @@ pub(super) fn of(action: &Action) -> Vec<Field> {
 /// All fields of the request's type.
 fn described(action: &Action) -> Vec<Field> {
     let Some(sent) = body_of(action.method, action.path) else { return Vec::new() };
-    let body =
-        Described { value: sent.value(), path: String::new(), is_required: true, used_for: None };
+    let body = Described {
+        value: sent.value(),
+        path: String::new(),
+        is_required: true,
+        is_needed: true,
+        used_for: None,
+    };
     let mut fields = Vec::new();
     body.add_to(&mut fields);
     fields
@@ -202,7 +221,15 @@ struct Described<'s> {
     value: DescribedValue<'s>,
     path: String,
     is_required: bool,
+    is_needed: bool,
     used_for: Option<UsedFor>,
+}
+
+/// An alternative as a schema has it: a word, or an object with a single member of that name.
+struct NamedForm<'s> {
+    name: &'s str,
+    about: &'s str,
+    member: Option<DescribedValue<'s>>,
 }
 
 impl Described<'_> {
@@ -214,10 +241,16 @@ impl Described<'_> {
             forms.retain(|form| has_members(*form));
         }
         let is_deep = self.path.matches('.').count() >= MAX_DEPTH;
+        match alternatives(&forms) {
+            Some(found) if !is_deep && !self.path.is_empty() => {
+                return self.add_alternatives(&found, fields);
+            }
+            _ => {}
+        }
         if forms.iter().all(|form| has_members(*form)) && !is_deep {
             return self.add_members(&forms, fields);
         }
-        let Self { value, path, is_required, used_for } = self;
+        let Self { value, path, is_required, is_needed, used_for } = self;
         let is_secret = SECRETS.contains(&path.rsplit('.').next().unwrap_or(&path));
         let kind = match FieldKind::of(value) {
             _ if path == PERSONAL_DATA => FieldKind::PersonalData,
@@ -227,7 +260,31 @@ impl Described<'_> {
         };
         let about = value.about().to_owned();
         let empty = value.emptied();
-        fields.push(Field { about, is_required, used_for, empty, ..Field::new(&path, kind) });
+        let field = Field::new(&path, kind);
+        fields.push(Field { about, is_required, is_needed, used_for, empty, ..field });
+    }
+
+    /// Adds a choice among the alternatives, and the fields of each.
+    fn add_alternatives(self, found: &[NamedForm<'_>], fields: &mut Vec<Field>) {
+        let Self { value, path, is_required, is_needed, used_for } = self;
+        let offered = found
+            .iter()
+            .map(|form| Alternative { name: form.name.to_owned(), about: form.about.to_owned() });
+        let choice = Field::new(&path, FieldKind::OneOf(offered.collect()));
+        let about = value.about().to_owned();
+        fields.push(Field { about, is_required, is_needed, used_for, ..choice });
+        for form in found {
+            let Some(value) = form.member else { continue };
+            let used_for = UsedFor { field: path.clone(), values: vec![form.name.to_owned()] };
+            let member = Described {
+                value,
+                path: format!("{path}.{}", form.name),
+                is_required: false,
+                is_needed: true,
+                used_for: Some(used_for),
+            };
+            member.add_to(fields);
+        }
     }
 
     fn add_members(&self, forms: &[DescribedValue<'_>], fields: &mut Vec<Field>) {
@@ -245,28 +302,25 @@ impl Described<'_> {
             let having: Vec<&DescribedValue<'_>> =
                 forms.iter().filter(|form| form.member(name).is_some()).collect();
             let is_everywhere = having.len() == forms.len();
-            let must = is_everywhere && having.iter().all(|form| form.requires(name));
-            let Some((first, value)) =
-                having.first().and_then(|first| Some((first, first.member(name)?)))
-            else {
-                continue;
-            };
+            let is_needed = having.iter().all(|form| form.requires(name));
+            let Some(value) = having.first().and_then(|first| first.member(name)) else { continue };
             let kinds: Vec<String> =
                 having.iter().filter_map(|form| form.member("kind")?.words()).flatten().collect();
-            let of_form = || first.used_for().filter(|_| !is_everywhere);
+            let of_form = || common_condition(&having).filter(|_| !is_everywhere);
             let of_kinds = || {
                 let values = kinds.clone();
                 (!is_everywhere && !kinds.is_empty()).then(|| UsedFor { field: at("kind"), values })
             };
             let used_for = value.used_for().or_else(of_form).or_else(of_kinds);
             let used_for = used_for.or_else(|| self.used_for.clone());
-            let is_required = self.is_required && must;
+            let is_required = self.is_required && is_needed && is_everywhere;
+            let is_needed = self.is_needed && is_needed;
             let path = at(name);
             if name == "kind" && forms.len() > 1 {
                 let kind = Field::new(&path, FieldKind::Choice(kinds));
-                fields.push(Field { is_required, used_for, ..kind });
+                fields.push(Field { is_required, is_needed, used_for, ..kind });
             } else {
-                Described { value, path, is_required, used_for }.add_to(fields);
+                Described { value, path, is_required, is_needed, used_for }.add_to(fields);
             }
         }
     }
@@ -297,6 +351,43 @@ impl FieldKind {
 
 fn has_members(form: DescribedValue<'_>) -> bool {
     form.members().next().is_some()
+}
+
+/// The condition for the use of a member that some forms have: one of their kinds.
+fn common_condition(having: &[&DescribedValue<'_>]) -> Option<UsedFor> {
+    let all: Option<Vec<UsedFor>> = having.iter().map(|form| form.used_for()).collect();
+    let mut all = all?.into_iter();
+    let first = all.next()?;
+    all.try_fold(first, |mut sum, one| {
+        let is_same = sum.field == one.field;
+        sum.values.extend(one.values);
+        is_same.then_some(sum)
+    })
+}
+
+/// The alternatives, if a value has several forms: words, and objects with a single member each, all with different names.
+fn alternatives<'s>(forms: &[DescribedValue<'s>]) -> Option<Vec<NamedForm<'s>>> {
+    let each: Option<Vec<Vec<NamedForm<'s>>>> = forms.iter().copied().map(named_forms).collect();
+    let found: Vec<NamedForm<'s>> = each?.into_iter().flatten().collect();
+    let mut names: Vec<&str> = found.iter().map(|form| form.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    let has_objects = found.iter().any(|form| form.member.is_some());
+    (has_objects && names.len() > 1 && names.len() == found.len()).then_some(found)
+}
+
+/// The alternatives in one of several forms.
+fn named_forms(form: DescribedValue<'_>) -> Option<Vec<NamedForm<'_>>> {
+    let about = form.about();
+    if let Some(words) = form.fixed_texts() {
+        return Some(
+            words.into_iter().map(|name| NamedForm { name, about, member: None }).collect(),
+        );
+    }
+    let mut members = form.members();
+    let (name, member) = members.next()?;
+    let is_only = members.next().is_none() && form.requires(name);
+    is_only.then(|| vec![NamedForm { name, about, member: Some(member) }])
 }
 
 #[cfg(test)]

@@ -3,9 +3,10 @@
 use data_encoding::BASE64;
 use serde_json::{Map, json};
 
+use crate::api::described_value::UsedFor;
 use crate::base::clock::Timestamp;
 use crate::console::elements::zone;
-use crate::console::fields::{Field, FieldKind};
+use crate::console::fields::{Alternative, Field, FieldKind};
 use crate::console::form::{Form, instant, written};
 use crate::console::json::indented;
 use crate::console::personal_data;
@@ -101,6 +102,10 @@ pub(super) fn present(field: &Field, thing: &Value) -> String {
         value.as_array().is_some_and(Vec::is_empty) || value.as_object().is_some_and(Map::is_empty);
     match (&field.kind, value) {
         _ if is_empty => String::new(),
+        (FieldKind::OneOf(all), Value::Object(members)) => {
+            let is_there = |one: &&Alternative| members.contains_key(&one.name);
+            all.iter().find(is_there).map_or_else(String::new, |one| one.name.clone())
+        }
         (_, Value::Null)
         | (
             FieldKind::Secret | FieldKind::NewSecret | FieldKind::SecretLines | FieldKind::Is(_),
@@ -157,34 +162,77 @@ pub(super) fn all(
     html! {
         @for group in groups {
             @let name = group.first().map_or("", |field| field.group());
-            @if name == within || name.is_empty() || group.len() < 2 {
-                @for field in group { (one(view, field, given, error)) }
+            @let used_for = condition_of(group);
+            @let is_choice = used_for.is_none() && group.iter().all(|field| is_alternative(field, name));
+            @if name == within || name.is_empty() || group.len() < 2 || is_choice {
+                @for field in group { (one(view, field, field.used_for.as_ref(), given, error)) }
             } @else {
-                fieldset {
-                    legend { (name.split('.').map(|part| label(view, part)).collect::<Vec<_>>().join(": ")) }
-                    @for field in group { (one(view, field, given, error)) }
+                fieldset data-by=[used_for.map(|one| &one.field)] data-of=[used_for.map(|one| one.values.join(" "))] {
+                    legend { (title_of(view, name, used_for)) }
+                    @for field in group {
+                        @let own = field.used_for.as_ref().filter(|_| used_for.is_none());
+                        (one(view, field, own, given, error))
+                    }
                 }
             }
         }
     }
 }
 
-/// A field with its label, its meaning, and the text typed before.
-fn one(view: &View<'_>, field: &Field, given: &Form, error: Option<&PageError>) -> Markup {
-    let Field { path, kind, used_for, .. } = field;
+/// The condition that all fields of a group have.
+fn condition_of<'f>(group: &[&'f Field]) -> Option<&'f UsedFor> {
+    let first = group.first()?.used_for.as_ref()?;
+    group.iter().all(|field| field.used_for.as_ref() == Some(first)).then_some(first)
+}
+
+/// Whether a field is an alternative of the value at this path.
+fn is_alternative(field: &Field, path: &str) -> bool {
+    field.used_for.as_ref().is_some_and(|one| one.field == path)
+}
+
+/// The heading of an object's fields. Without a script it says what they are for.
+fn title_of(view: &View<'_>, group: &str, used_for: Option<&UsedFor>) -> Markup {
+    let labels = |parts: &str| {
+        let parts = parts.split('.').filter(|part| !part.is_empty());
+        parts.map(|part| label(view, part)).collect::<Vec<_>>().join(": ")
+    };
+    let Some(used_for) = used_for else { return html! { (labels(group)) } };
+    let chosen = used_for.values.first().map_or("", String::as_str);
+    let alternative = format!("{}.{chosen}", used_for.field);
+    let Some(rest) = group.strip_prefix(&alternative) else {
+        return html! {
+            (labels(group)) span.of { " (" (view.t.only_for_this.to_lowercase()) " " (used_for.values.join(", ")) ")" }
+        };
+    };
+    html! {
+        span.of { (view.t.only_for_this) " " } (word(chosen)) @if !rest.is_empty() { ": " (labels(rest)) }
+    }
+}
+
+/// A field with its label, its meaning, and the text typed before. `used_for`: its condition, unless its group has it.
+fn one(
+    view: &View<'_>,
+    field: &Field,
+    used_for: Option<&UsedFor>,
+    given: &Form,
+    error: Option<&PageError>,
+) -> Markup {
+    let Field { path, kind, is_needed, .. } = field;
     if matches!(kind, FieldKind::Is(_)) {
         return html! {};
     }
     let value = typed(field, given);
     let required = field.is_required;
     let error = error.filter(|error| error.field.as_ref() == Some(path));
-    let by = used_for.as_ref().map(|one| &one.field);
-    let values = used_for.as_ref().map(|one| one.values.join(" "));
+    let by = used_for.map(|one| &one.field);
+    let values = used_for.map(|one| one.values.join(" "));
+    let needed = (*is_needed && !required).then_some("");
+    let is_optional = !required && !is_needed && given.raw("was").is_none();
     let note = format!("about.{path}");
     let is_told = !field.about.is_empty() || used_for.is_some() || error.is_some();
     let told = is_told.then_some(note.as_str());
     html! {
-        div.field data-by=[by] data-of=[&values] {
+        div.field data-by=[by] data-of=[&values] data-needed=[needed] {
             @if let FieldKind::Many(words) = kind {
                 fieldset.plain aria-describedby=[told] { legend { (label(view, field.name())) }
                     @for choice in words { label { input type="checkbox" name=(path) value=(choice) checked[given.all(path).any(|one| one == choice)]; " " (word(choice)) } } }
@@ -194,7 +242,7 @@ fn one(view: &View<'_>, field: &Field, given: &Form, error: Option<&PageError>) 
                 fieldset.plain aria-describedby=[told] { legend { (label(view, field.name())) }
                     @for one in offered { label { input type="checkbox" name=(path) value=(one.name) checked[given.all(path).any(|name| name == one.name)]; " " (one.name) " " (state(&one.state)) } } }
             } @else {
-                label { span { (label(view, field.name())) @if *kind == FieldKind::Time { ", " (zone()) } @if !required && given.raw("was").is_none() { " " small { (view.t.optional) } } }
+                label { span { (label_of(view, field)) @if *kind == FieldKind::Time { ", " (zone()) } @if is_optional { " " small { (view.t.optional) } } }
                     @match kind {
                         FieldKind::Time => input name=(path) value=(value) required[required] aria-describedby=[told] placeholder="2026-01-31 18:00" data-time;,
                         FieldKind::Number => input name=(path) value=(value) required[required] aria-describedby=[told] inputmode="numeric";,
@@ -202,6 +250,10 @@ fn one(view: &View<'_>, field: &Field, given: &Form, error: Option<&PageError>) 
                         FieldKind::Choice(words) => select name=(path) required[required] aria-describedby=[told] {
                             @if !required || !words.contains(&value) { option value="" {} }
                             @for choice in words { option value=(choice) selected[*choice == value] { (chosen(view, choice)) } }
+                        },
+                        FieldKind::OneOf(all) => select name=(path) required[required] aria-describedby=[told] {
+                            option value="" {}
+                            @for one in all { option value=(one.name) selected[one.name == value] { (option_of(one)) } }
                         },
                         FieldKind::Text | FieldKind::Place => input name=(path) value=(value) required[required] aria-describedby=[told];,
                         FieldKind::SecretLines => textarea.secret name=(path) rows="3" spellcheck="false" required[required] aria-describedby=[told] autocomplete="off" {},
@@ -233,6 +285,19 @@ fn chosen(view: &View<'_>, choice: &str) -> String {
         "false" => view.t.no.to_owned(),
         choice => word(choice),
     }
+}
+
+/// The name of a field for people, by its path if there is a text for that, such as `scheme_check`.
+fn label_of(view: &View<'_>, field: &Field) -> String {
+    let of_path = view.t.find(&field.path.replace('.', "_"));
+    of_path.map_or_else(|| label(view, field.name()), str::to_owned)
+}
+
+/// An alternative in people's words: the first sentence of its description, else its name.
+fn option_of(one: &Alternative) -> String {
+    let sentence = one.about.split(". ").next().unwrap_or_default();
+    let sentence = sentence.trim_end_matches('.').replace('`', "");
+    if sentence.is_empty() { word(&one.name) } else { sentence }
 }
 
 fn rows(kind: &FieldKind, value: &str) -> usize {

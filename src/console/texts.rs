@@ -122,6 +122,8 @@ texts! {
     no_number: "This must be a whole number.",
     no_pair: "has no colon: write a name, a colon and the value.",
     only_for: "For",
+    only_for_this: "Only for",
+    scheme_check: "How does the sender prove itself?",
     more_fields: "More",
     cannot_be_empty: "This cannot be removed, and stays as it was:",
     try_it: "Show what would be sent",

@@ -259,11 +259,11 @@ pub struct Settings {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[schemars(rename = "GenericCheck")]
 pub enum Check {
-    /// An HMAC over a template.
+    /// A signature with a shared secret (HMAC).
     Hmac(#[serde(deserialize_with = "json_fields::object")] SignedCheck),
-    /// An ed25519 signature over a template; the secret is the public key.
+    /// A signature with a key pair (ed25519); the secret is the public key.
     Ed25519(#[serde(deserialize_with = "json_fields::object")] SignedCheck),
-    /// A shared token in a header: `{"token":{"header":"X-Gitlab-Token"}}`.
+    /// A shared token in a header field. As JSON: `{"token":{"header":"X-Gitlab-Token"}}`.
     Token {
         /// The header that carries it.
         #[schemars(regex(pattern = HEADER_NAME))]
@@ -272,7 +272,7 @@ pub enum Check {
         #[serde(default, skip_serializing_if = "String::is_empty")]
         prefix: String,
     },
-    /// Basic authentication; the secret is the password.
+    /// A user name and a password (basic authentication); the secret is the password.
     Basic {
         /// The user name.
         user: String,

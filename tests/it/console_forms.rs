@@ -23,11 +23,13 @@ fn a_provider_of_settings_is_made_by_its_fields() {
     let typed = [
         ("name", "shop"),
         ("scheme.kind", "generic"),
+        ("scheme.check", "hmac"),
         ("scheme.check.hmac.hash", "sha256"),
         ("scheme.check.hmac.header", "X-Sign"),
         ("scheme.check.hmac.encoding", "hex"),
         ("scheme.check.hmac.signed", "{body}"),
-        ("scheme.event_id", r#"{"pointer":"/id"}"#),
+        ("scheme.event_id", "pointer"),
+        ("scheme.event_id.pointer", "/id"),
         ("pii", "allow"),
         ("secret", "a-secret-of-more-than-32-characters"),
         ("tolerance_secs", "120"),
@@ -39,6 +41,70 @@ fn a_provider_of_settings_is_made_by_its_fields() {
     assert_eq!(made["scheme"]["check"]["hmac"]["header"], "X-Sign", "{made}");
     assert_eq!(made["scheme"]["event_id"], json!({ "pointer": "/id" }), "{made}");
     assert_eq!((&made["tolerance_secs"], &made["pii"]), (&json!(120), &json!("allow")));
+}
+
+#[test]
+fn alternatives_are_a_choice_with_the_fields_of_each() {
+    let rig = Rig::new();
+    rig.user("anna", "admin");
+    let browser = Browser::enter(&rig, "anna");
+    let page = browser.get("/console/act/create-provider?back=/console/sources");
+    for part in [
+        "How does the sender prove itself?",
+        "<option value=\"hmac\">A signature with a shared secret (HMAC)</option>",
+        "<fieldset data-by=\"scheme.check\" data-of=\"hmac\"><legend><span class=\"of\">Only for </span>hmac</legend>",
+        "data-by=\"scheme.check\" data-of=\"basic\"",
+        // An alternative without fields of its own.
+        "<option value=\"body_hash\">",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    let new = form(&page, "/console/act/create-provider").unwrap();
+    let given = [
+        ("name", "shop"),
+        ("scheme.kind", "generic"),
+        ("scheme.check", "token"),
+        ("scheme.event_id", "body_hash"),
+        ("pii", "allow"),
+        ("secret", "a-secret-of-more-than-32-characters"),
+        // Without a script, what was typed for another alternative is still there.
+        ("scheme.check.basic.user", "left"),
+    ];
+    let lacking = browser.submit(&new, &given).is(422).text();
+    let at_field = "id=\"about.scheme.check.token.header\"><strong class=\"wrong\" role=\"alert\">this field is required.";
+    assert!(lacking.contains(at_field), "{lacking}");
+    let token = ("scheme.check.token.header", "X-Token");
+    browser.submit(&new, &[&given[..], &[token]].concat()).is(303);
+    let made = rig.get("/v1/providers/shop");
+    assert_eq!(made["scheme"]["check"], json!({ "token": { "header": "X-Token" } }), "{made}");
+    assert_eq!(made["scheme"]["event_id"], "body_hash", "{made}");
+
+    let change = asked(&browser, "/console/providers/shop", "change-provider");
+    assert_eq!(change.value("scheme.check"), "token");
+    assert_eq!(change.value("scheme.check.token.header"), "X-Token");
+    let other = [("scheme.check", "basic"), ("scheme.check.basic.user", "erp")];
+    browser.submit(&change, &other).is(303);
+    let changed = rig.get("/v1/providers/shop");
+    assert_eq!(changed["scheme"]["check"], json!({ "basic": { "user": "erp" } }), "{changed}");
+    assert_eq!(changed["scheme"]["event_id"], "body_hash", "{changed}");
+}
+
+#[test]
+fn a_source_has_the_fields_of_each_of_its_kinds() {
+    let rig = Rig::new();
+    rig.user("anna", "admin");
+    let browser = Browser::enter(&rig, "anna");
+    let page = browser.get("/console/act/create-source?back=/console/sources");
+    for (field, kinds) in [
+        ("path", "sqlite drop"),
+        ("table", "sqlite database"),
+        ("id", "sqlite database"),
+        ("database", "database"),
+    ] {
+        let (before, _) = page.split_once(&format!("name=\"settings.{field}\"")).unwrap();
+        let (_, of) = before.rsplit_once("data-of=\"").unwrap();
+        assert_eq!(of.split('"').next(), Some(kinds), "{field}");
+    }
 }
 
 #[test]

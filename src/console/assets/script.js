@@ -155,19 +155,22 @@ function pickAll(root) {
   }
 }
 
-// Shows those fields only that what is chosen has.
+// Shows those fields only that what is chosen has. A choice that is not shown itself has none.
 function ofKind(root) {
   for (const form of root.querySelectorAll("form.act")) {
+    // A field that is not shown is disabled, and asks for nothing.
+    for (const input of form.querySelectorAll("[data-needed] :is(input:not([type=checkbox]), select, textarea)")) input.required = true;
     const show = () => {
       for (const field of form.querySelectorAll("[data-of]")) {
         const by = form.elements[field.dataset.by];
         if (!by) continue;
-        field.hidden = !field.dataset.of.split(" ").includes(by.value);
+        const isOff = Boolean(by.closest?.("[data-of]")?.hidden);
+        field.hidden = isOff || !field.dataset.of.split(" ").includes(by.value);
         field.querySelectorAll(".of").forEach((note) => { note.hidden = true; });
         field.querySelectorAll("input, select, textarea").forEach((input) => { input.disabled = field.hidden; });
       }
       // An object of which nothing is shown has no frame.
-      for (const group of form.querySelectorAll("fieldset")) {
+      for (const group of form.querySelectorAll("fieldset:not([data-of])")) {
         group.hidden = ![...group.querySelectorAll(".field")].some((field) => !field.hidden) && !group.closest(".field");
       }
     };
