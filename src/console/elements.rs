@@ -146,8 +146,8 @@ impl Mood {
             "dead_letter" | "failed" | "FAILED_END" | "DISABLED_DEAD" | "fail" | "critical"
             | "failing" | "FAILURE" | "quarantined" | "poison" | "gone" | "validation" | "auth"
             | "refused" | "away" => Self::BAD,
-            "PAUSED" | "paused" | "transient" | "rate_limited" | "warn" | "warning"
-            | "in_doubt" | "parked" | "DENIED" | "blocked" | "held" => Self::WARN,
+            "PAUSED" | "paused" | "retrying" | "transient" | "rate_limited" | "warn"
+            | "warning" | "in_doubt" | "parked" | "DENIED" | "blocked" | "held" => Self::WARN,
             _ => Self::OFF,
         }
     }

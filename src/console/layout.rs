@@ -13,7 +13,7 @@ use crate::console::form::{Form, done_number, with_query};
 use crate::console::json::Fields as _;
 use crate::console::page::{ConsoleContext, Content, Page, View};
 use crate::console::pages::PAGES;
-use crate::console::words::legend;
+use crate::console::words::{legend, with_meanings};
 use crate::http::message::{Head, Response};
 use crate::http::service::{Reply, ResponseHandle};
 use crate::model::token::Right;
@@ -67,6 +67,13 @@ pub(super) fn page(view: &View<'_>, page: Option<&Page>, content: &Content) -> R
     let number = done_number(&view.query).map(|number| format!("{} {number}", view.session.id));
     let said = number.and_then(|number| view.inner().submissions.said(&number));
     let t = view.t;
+    let shown = html! {
+        div.head { h1 { (content.title) } @if let Some(badge) = &content.badge { (badge) } }
+        (stale(view, is_live))
+        (tabs(view, page))
+        @if let Some(said) = said { p class={ "notice " (said.mood) } role="status" { (said.text) } }
+        (content.body)
+    };
     let body = html! {
         a.skip href="#main" { (t.skip_to_content) }
         header.top {
@@ -98,12 +105,8 @@ pub(super) fn page(view: &View<'_>, page: Option<&Page>, content: &Content) -> R
             }
         }
         main #main tabindex="-1" data-now=(view.inner().api.env.clock.wall()) data-live=[is_live.then_some(if content.is_running { "1" } else { "3" })] {
-            div.head { h1 { (content.title) } @if let Some(badge) = &content.badge { (badge) } }
-            (stale(view, is_live))
-            (tabs(view, page))
-            @if let Some(said) = said { p class={ "notice " (said.mood) } role="status" { (said.text) } }
-            (content.body)
-            (legend(t, &html! { @if let Some(badge) = &content.badge { (badge) } (content.body) }))
+            (with_meanings(&shown))
+            (legend(t, &shown))
         }
     };
     framed(view.inner(), 200, content, &body)

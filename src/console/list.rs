@@ -12,6 +12,7 @@ use crate::console::error::PageError;
 use crate::console::form::{PRESETS, with_query};
 use crate::console::json::Fields as _;
 use crate::console::page::{Content, View};
+use crate::console::standing::word_of_status;
 use crate::console::words::{explained, word};
 use crate::http::message::Response;
 
@@ -198,14 +199,17 @@ impl<'a> List<'a> {
         let counts = if is_counted { view.read_or_null("/v1/stats", &[]) } else { Value::Null };
         let count = |state: &str| counts.get(state).or_else(|| counts.get(format!("{state}s")));
         let here = view.query.get(name).unwrap_or_default();
+        let is_webhook = self.path == "/v1/webhook-events";
+        let shown =
+            |state| if name == "status" { word_of_status(state, is_webhook) } else { state };
         let others = others(view, &[name]);
         let at = |state| with_query(&view.head.path, others.iter().copied().chain([(name, state)]));
         html! {
             nav.tabs aria-label=(view.t.state) {
                 a href=(at("")) aria-current=[here.is_empty().then_some("page")] { (view.t.all) }
                 @for state in words {
-                    a href=(at(state)) aria-current=[(here == *state).then_some("page")] data-word=[explained(state)] {
-                        (word(state)) @if let Some(count) = count(state).and_then(Value::as_i64) { " " (number(count)) }
+                    a href=(at(state)) aria-current=[(here == *state).then_some("page")] data-word=[explained(shown(state))] {
+                        (word(shown(state))) @if let Some(count) = count(state).and_then(Value::as_i64) { " " (number(count)) }
                     }
                 }
             }

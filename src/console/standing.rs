@@ -58,11 +58,8 @@ impl Standing {
         let all = deliveries.iter().map(Self::of_delivery);
         let held = all.filter(|standing| standing.word == HELD);
         let worst = held.max_by_key(|standing| standing.mood == Mood::BAD);
-        worst.unwrap_or_else(|| match event.text("status") {
-            // It is tried again by itself.
-            "failed" => Self { mood: Mood::WARN, ..Self::of("retrying") },
-            status => Self::of(status),
-        })
+        let is_webhook = event.text("kind") == "webhook_event" || event.maybe("provider").is_some();
+        worst.unwrap_or_else(|| Self::of(word_of_status(event.text("status"), is_webhook)))
     }
 
     /// Held, for these reasons.
@@ -87,7 +84,7 @@ impl Standing {
     pub(super) fn of_job(job: &Value) -> Self {
         let waiting = job.int("waiting");
         if job.text("state") == "completed" && waiting > 0 {
-            let waits = Self { mood: Mood::WARN, ..Self::of("waiting") };
+            let waits = Self { mood: Mood::WARN, ..Self::of("pending") };
             return waits.because(format!(
                 "{} of {}",
                 grouped(waiting),
@@ -95,6 +92,16 @@ impl Standing {
             ));
         }
         Self::of(job.text("state"))
+    }
+}
+
+/// The state that badges, tabs and filters show for the status of an event. An event that failed is tried again by itself;
+/// a webhook that failed has a dead letter.
+pub(super) fn word_of_status(status: &str, is_webhook: bool) -> &str {
+    match (status, is_webhook) {
+        ("failed", false) => "retrying",
+        ("failed", true) => "dead_letter",
+        _ => status,
     }
 }
 
@@ -151,6 +158,12 @@ mod tests {
             (event(&[ended.clone(), delivery(Value::Null)]), "processing", "open", ""),
             (Standing::of_event(&json!({ "status": "failed" }), &[]), "retrying", "warn", ""),
             (
+                Standing::of_event(&json!({ "status": "failed", "provider": "shop" }), &[]),
+                "dead_letter",
+                "bad",
+                "",
+            ),
+            (
                 event(&[delivery(json!("breaker")), delivery(json!("auth")), ended]),
                 "held",
                 "bad",
@@ -165,7 +178,7 @@ mod tests {
             (source("ACTIVE", json!("it is gone")), "failing", "bad", "it is gone"),
             (source("PAUSED", json!("it is gone")), "PAUSED", "warn", ""),
             (job("running", Value::Null), "running", "open", ""),
-            (job("completed", json!(84)), "waiting", "warn", "84 of 84"),
+            (job("completed", json!(84)), "pending", "warn", "84 of 84"),
             (job("completed", json!(0)), "completed", "good", ""),
             (job("completed", Value::Null), "completed", "good", ""),
         ] {

@@ -1,23 +1,45 @@
 //! Words of the API in people's words, and their meaning: one table for badges, tabs, filters, labels and legends.
 
-use maud::{Markup, html};
+use maud::{Markup, PreEscaped, html};
 
 use crate::console::texts::Texts;
 
 /// A word that needs an explanation.
 struct Term {
-    /// The word, as the API says it.
+    /// The word, as the API says it; empty for the label of buttons.
     api: &'static str,
     /// The word that pages show.
     shown: &'static str,
     meaning: &'static str,
+    /// The actions whose buttons say it.
+    actions: &'static [&'static str],
 }
 
 const fn term(api: &'static str, shown: &'static str, meaning: &'static str) -> Term {
-    Term { api, shown, meaning }
+    Term { api, shown, meaning, actions: &[] }
 }
 
-const TERMS: [Term; 16] = [
+/// The label of these actions' buttons.
+const fn label(
+    actions: &'static [&'static str],
+    shown: &'static str,
+    meaning: &'static str,
+) -> Term {
+    Term { api: "", shown, meaning, actions }
+}
+
+const TERMS: [Term; 27] = [
+    term(
+        "pending",
+        "waiting",
+        "It has not been sent yet, or is tried again. The page of its event says what it waits for.",
+    ),
+    term(
+        "waiting",
+        "to be confirmed",
+        "The target has taken it, and has yet to say that it is done. Without an answer it is sent again, or given up.",
+    ),
+    term("retrying", "retrying", "An attempt failed. It is tried again without you."),
     term(
         "leased",
         "fetched",
@@ -86,6 +108,38 @@ const TERMS: [Term; 16] = [
         "lane",
         "What belongs together, such as all events of one invoice, is sent in its order, one after another.",
     ),
+    term(
+        "blocked",
+        "blocked",
+        "The first one of this lane was given up. Those behind it wait until a person sends, skips or cancels it.",
+    ),
+    term(
+        "held",
+        "held",
+        "Nothing of it is sent now. Why, and what ends it, stands beside it or on its page.",
+    ),
+    label(
+        &["skip", "skip-in-doubt"],
+        "skip",
+        "It is not sent, and counts as done: those behind it go on. It can still be sent again.",
+    ),
+    label(
+        &["cancel-delivery", "cancel-event"],
+        "cancel",
+        "It is stopped and no longer tried. What was sent stays sent. It can still be sent again.",
+    ),
+    label(&["cancel-job"], "cancel", "The job ends where it is. What it has done stays done."),
+    label(
+        &["discard-dead-letters", "discard-picked", "discard-event"],
+        "discard",
+        "It is not sent, and nobody has to look at it any more. It stays stored, with your reason.",
+    ),
+    label(
+        &["park"],
+        "set aside",
+        "It is not sent until a person releases or skips it. Later ones do not wait for it.",
+    ),
+    label(&["release", "release-in-doubt"], "release", "It is sent in its turn."),
 ];
 
 /// The meaning of `rate_limited` and `rate_limit`.
@@ -108,20 +162,101 @@ pub(super) fn explained(api: &str) -> Option<&'static str> {
     find(api).map(|term| term.api)
 }
 
-/// The meaning of each marked word and label of a page, folded. A key opens the fold; nothing needs a mouse.
+/// How a page says a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Spot {
+    /// In a badge, the head of a column, or the name of a fact.
+    Text,
+    /// In an element that is marked with the word of the API: a tab, or a cell.
+    Marked,
+    /// On the button of an action.
+    Button,
+}
+
+/// What stands before a word on a page, and how the page says it. Text of others has no such marks: it is escaped.
+const MARKS: [(&str, Spot); 5] = [
+    ("</span> ", Spot::Text),
+    ("<th scope=\"col\">", Spot::Text),
+    ("<dt>", Spot::Text),
+    (" data-word=\"", Spot::Marked),
+    (" href=\"/console/act/", Spot::Button),
+];
+
+/// The first place of a word on a page.
+struct Place {
+    /// Where its mark begins.
+    mark_at: usize,
+    /// Where the word begins.
+    word_at: usize,
+    /// Where the word ends.
+    end: usize,
+    spot: Spot,
+    term: &'static Term,
+}
+
+/// The words of a page that have a meaning, each at its first place; in the order of the page.
+fn places(body: &str) -> Vec<Place> {
+    let mut all: Vec<Place> = Vec::new();
+    for (mark, spot) in MARKS {
+        all.extend(body.match_indices(mark).filter_map(|(mark_at, _)| {
+            let word_at = mark_at.saturating_add(mark.len());
+            let rest = body.get(word_at..)?;
+            let word = rest.get(..rest.find(['<', '"', '?'])?)?;
+            let is_said = |term: &&Term| match spot {
+                Spot::Text => !term.api.is_empty() && term.shown.eq_ignore_ascii_case(word),
+                Spot::Marked => term.api == word,
+                Spot::Button => term.actions.contains(&word),
+            };
+            let term = TERMS.iter().find(is_said)?;
+            Some(Place { mark_at, word_at, end: word_at.saturating_add(word.len()), spot, term })
+        }));
+    }
+    all.sort_by_key(|place| place.mark_at);
+    let mut said: Vec<&str> = Vec::new();
+    all.retain(|place| {
+        let is_new = !said.contains(&place.term.meaning);
+        said.push(place.term.meaning);
+        is_new
+    });
+    all
+}
+
+/// A page with the meaning of each word at its first place: below the pointer, and beside the word on focus.
+pub(super) fn with_meanings(body: &Markup) -> Markup {
+    let body = body.0.as_str();
+    let mut page = String::with_capacity(body.len().saturating_mul(2));
+    let mut from = 0;
+    let mut add = |parts: &[&str]| parts.iter().for_each(|part| page.push_str(part));
+    for Place { mark_at, word_at, end, spot, term } in places(body) {
+        let text = |from: usize, to: usize| body.get(from..to).unwrap_or_default();
+        let before = text(0, mark_at);
+        if spot == Spot::Text {
+            let word = text(word_at, end);
+            add(&[
+                text(from, word_at),
+                "<abbr tabindex=\"0\" title=\"",
+                term.meaning,
+                "\">",
+                word,
+                "</abbr>",
+            ]);
+            from = end;
+        } else {
+            // A link has the focus by itself.
+            let is_link = before.rsplit('<').next().is_some_and(|tag| tag.starts_with("a "));
+            let focus = if is_link { "" } else { " tabindex=\"0\"" };
+            add(&[text(from, mark_at), focus, " title=\"", term.meaning, "\""]);
+            from = mark_at;
+        }
+    }
+    add(&[body.get(from..).unwrap_or_default()]);
+    PreEscaped(page)
+}
+
+/// The meaning of each word with a meaning on a page, folded. A key opens the fold; nothing needs a mouse.
 pub(super) fn legend(t: &Texts, body: &Markup) -> Markup {
-    let is_there = |term: &&Term| {
-        let label = t.find(term.api).unwrap_or_default();
-        let marks = [
-            // In a badge.
-            ("</span> ", term.shown),
-            ("data-word=\"", term.api),
-            ("data-head=\"", label),
-            ("<dt>", label),
-        ];
-        marks.iter().any(|(before, word)| is_marked(&body.0, before, word))
-    };
-    let there: Vec<&Term> = TERMS.iter().filter(is_there).collect();
+    let said: Vec<&str> = places(&body.0).iter().map(|place| place.term.meaning).collect();
+    let there: Vec<&Term> = TERMS.iter().filter(|term| said.contains(&term.meaning)).collect();
     html! {
         @if !there.is_empty() {
             details.words {
@@ -130,13 +265,6 @@ pub(super) fn legend(t: &Texts, body: &Markup) -> Markup {
             }
         }
     }
-}
-
-/// Whether a word stands somewhere behind a mark, as a whole.
-fn is_marked(body: &str, mark: &str, word: &str) -> bool {
-    let after = |at: usize| body.get(at.saturating_add(mark.len())..).unwrap_or_default();
-    let rests = body.match_indices(mark).filter_map(|(at, _)| after(at).strip_prefix(word));
-    !word.is_empty() && rests.into_iter().any(|rest| rest.starts_with(['"', '<']))
 }
 
 #[cfg(test)]
@@ -154,7 +282,41 @@ mod tests {
         assert!(legend.contains("<dt>set aside</dt>"), "{legend}");
         assert!(!legend.contains("fetched") && !legend.contains("completed"), "{legend}");
         assert_eq!(super::legend(&EN, &state("completed")).0, "");
-        let label = html! { td data-head=(EN.lane) { "R-1" } };
+        let label = html! { th scope="col" { (EN.lane) } };
         assert!(super::legend(&EN, &label).0.contains("<dt>lane</dt>"));
+    }
+
+    #[test]
+    fn a_meaning_stands_once_at_the_first_place_of_its_word() {
+        let page = html! {
+            a href="/x" data-word="parked" { "set aside" }
+            (state("parked")) (state("leased")) (state("leased"))
+            th scope="col" { (EN.lane) }
+            a.button href="/console/act/skip?id=1" { "Skip" }
+            a.button href="/console/act/skip?id=2" { "Skip" }
+            span data-word="transient" { "temporary error" }
+            p { "</span> set aside" }
+        };
+        let shown = with_meanings(&page).0;
+        let part = |start: &str, api: &str, end: &str| {
+            format!("{start} title=\"{}\"{end}", find(api).unwrap().meaning)
+        };
+        for part in [
+            part("<a href=\"/x\"", "parked", " data-word=\"parked\">set aside</a>"),
+            part("</span> <abbr tabindex=\"0\"", "leased", ">fetched</abbr></span>"),
+            part("<th scope=\"col\"><abbr tabindex=\"0\"", "lane", ">Lane</abbr></th>"),
+            part("<span tabindex=\"0\"", "transient", " data-word=\"transient\">temporary error"),
+        ] {
+            assert_eq!(shown.matches(&part).count(), 1, "{part}: {shown}");
+        }
+        assert_eq!(shown.matches(" title=").count(), 5, "{shown}");
+        assert_eq!(shown.matches(" title=\"It is not sent, and counts as done").count(), 1);
+    }
+
+    #[test]
+    fn a_meaning_stands_in_an_attribute_as_it_is() {
+        for term in &TERMS {
+            assert!(!term.meaning.contains(['"', '<', '&']), "{}", term.meaning);
+        }
     }
 }

@@ -121,11 +121,7 @@ fn a_replay_says_before_and_after_what_waits_for_a_target_that_is_held() {
     browser.act("/console/dead-letters", "replay-dead-letters", &[]);
     let job = rig.id("/v1/jobs");
     until("it is done", || rig.get(&format!("/v1/jobs/{job}"))["state"] == "completed");
-    let waits = |page: &str| {
-        page.contains(
-            "<span class=\"state warn\"><span aria-hidden=\"true\">◆</span> waiting</span> 5 of 5",
-        )
-    };
+    let waits = |page: &str| page.contains(">waiting</abbr></span> 5 of 5");
     let own = browser.get(&format!("/console/jobs/{job}"));
     says(&own);
     assert!(waits(&own), "{own}");

@@ -119,8 +119,8 @@ fn a_list_has_tabs_with_counts_chosen_columns_and_a_file() {
     rig.settle();
     let browser = Browser::new(&rig, "read");
     let page = browser.get("/console/deliveries?subscription=erp");
-    let tab = format!("state=pending\">pending <span class=\"number\">{}</span>", 2);
-    assert!(unescaped(&page).contains(&tab), "{page}");
+    let tab = "data-word=\"pending\">waiting <span class=\"number\">2</span>";
+    assert!(unescaped(&page).contains(tab), "{page}");
     let chosen = browser.get("/console/deliveries?columns=event&columns=runs&subscription=erp");
     assert!(chosen.contains(">Run</th>") && !chosen.contains(">Attempts</th>"), "{chosen}");
     // Tabs, spans of time and filters keep the columns, and the columns keep the filters.
@@ -327,4 +327,52 @@ fn an_event_says_that_it_is_archived_and_what_was_removed() {
     until("its content is removed", || browser.get(&path).contains("Content removed"));
     let page = browser.get(&path);
     assert!(!page.contains("marker-77") && !page.contains("/console/act/"), "{page}");
+}
+
+#[test]
+fn a_state_has_one_word_in_badges_tabs_and_legend() {
+    let (rig, receiver) = (Rig::new(), Receiver::new());
+    receiver.always(Reply::status(503));
+    rig.subscribe("erp", &receiver);
+    rig.publish_type("a");
+    rig.becomes("SELECT count(*) FROM outbox WHERE status = 'failed'", "1");
+    let browser = Browser::new(&rig, "read");
+    let meaning = "An attempt failed. It is tried again without you.";
+    let page = browser.get("/console/events");
+    for part in [
+        &format!("title=\"{meaning}\" data-word=\"retrying\">retrying</a>"),
+        "</span> retrying</span>",
+        &format!("<dt>retrying</dt><dd>{meaning}</dd>"),
+        "data-word=\"pending\">waiting</a>",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    assert!(!page.contains(">failed<"), "{page}");
+    assert_eq!(page.matches(meaning).count(), 2, "once at the word, once in the legend: {page}");
+    // A webhook that failed has a dead letter; nobody tries it again.
+    let webhooks = browser.get("/console/webhooks");
+    assert!(webhooks.contains("data-word=\"dead_letter\">dead letter</a>"), "{webhooks}");
+    let deliveries = browser.get("/console/deliveries");
+    assert!(deliveries.contains("data-word=\"waiting\">to be confirmed"), "{deliveries}");
+    assert!(deliveries.contains("data-word=\"pending\">waiting"), "{deliveries}");
+}
+
+#[test]
+fn buttons_that_end_something_say_what_they_do() {
+    let (rig, receiver) = (Rig::new(), Receiver::new());
+    receiver.always(Reply::status(422));
+    rig.subscribe("erp", &receiver);
+    rig.publish_type("a");
+    rig.becomes("SELECT count(*) FROM deliveries WHERE state = 'dead_letter'", "1");
+    let browser = Browser::new(&rig, "operate");
+    let page = browser.get(&format!("/console/deliveries/{}", rig.id("/v1/deliveries")));
+    for action in ["skip", "cancel-delivery"] {
+        let (before, _) = page.split_once(&format!(" href=\"/console/act/{action}?")).unwrap();
+        let tag = before.rsplit('<').next().unwrap();
+        assert!(tag.contains(" title=\"It is "), "{action}: {tag}");
+    }
+    assert!(page.contains("<dt>skip</dt>") && page.contains("<dt>cancel</dt>"), "{page}");
+    let reader = Browser::new(&rig, "read");
+    let page = reader.get(&format!("/console/deliveries/{}", rig.id("/v1/deliveries")));
+    assert!(!page.contains("<dt>skip</dt>"), "nothing to explain: {page}");
 }

@@ -227,6 +227,14 @@ fn attribute(tag: &str, name: &str) -> Option<String> {
     rest.split('"').next().map(unescaped)
 }
 
+/// A page without the meanings that stand at the first place of a word.
+pub(crate) fn without_meanings(html: &str) -> String {
+    let mut parts = html.split("<abbr ");
+    let first = parts.next().unwrap_or_default().to_owned();
+    let rest = parts.map(|part| part.split_once('>').unwrap().1);
+    rest.fold(first, |page, part| page + &part.replacen("</abbr>", "", 1))
+}
+
 /// Text as it was before the template escaped it.
 pub(crate) fn unescaped(html: &str) -> String {
     let plain = html.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"");

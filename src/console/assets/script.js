@@ -247,7 +247,7 @@ function isChanged(field) {
 // Whether the reader is busy with the page: nothing is replaced under the hands.
 function isBusy(main) {
   const active = document.activeElement;
-  const types = active && main.contains(active) && active.matches("input, select, textarea, button, summary, a, svg");
+  const types = active && main.contains(active) && active.matches("input, select, textarea, button, summary, a, svg, abbr, [data-word]");
   const selected = String(document.getSelection() || "") !== "";
   const isTyped = [...main.querySelectorAll("input:not([type=hidden]), textarea, select")].some(isChanged);
   // Between press and release of a button nothing moves: the click would be lost.

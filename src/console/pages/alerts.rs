@@ -89,7 +89,7 @@ fn channels(view: &View<'_>) -> Result<Markup, PageError> {
         &[
             ("goes_to", &|row| html! { (row.text("kind")) " " (row.text("target")) }),
             ("state", &|row| match (row.maybe("failing_since"), row.maybe("last_success_at")) {
-                (Some(_), _) => state("failed"),
+                (Some(_), _) => state("failing"),
                 (None, Some(_)) => state("ok"),
                 (None, None) => nothing(),
             }),

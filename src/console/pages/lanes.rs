@@ -30,9 +30,9 @@ pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
     let list = List { filters: &fields, ..List::new(t.lanes, "/v1/lanes", cells, empty) };
     let listed = list.read(view)?;
     let body = html! {
+        p.small { (t.lanes_about) }
         (listed)
         @if listed.found.items("items").is_empty() {
-            p { (t.lanes_about) }
             p { (t.lanes_turn_on) " " code { "oncebox subscription change NAME --ordering key" } }
         }
     };
