@@ -73,3 +73,36 @@ fn a_text_that_turns_others_around_is_shown_with_its_signs() {
         assert!(page.contains("[U+202E]") && !page.contains('\u{202e}'), "{page}");
     }
 }
+
+#[test]
+fn entries_name_what_was_changed_and_keep_the_id_on_their_page() {
+    let rig = Rig::new();
+    let browser = Browser::named(&rig, "anna", "admin");
+    let receiver = Receiver::new();
+    receiver.always(Reply::status(422));
+    rig.subscribe("erp", &receiver);
+    rig.provider("shop", &json!({ "kind": "github" }), "a-secret-of-more-than-32-characters");
+    rig.user("otto", "operate");
+    let token = json!({ "name": "program", "role": "read" });
+    rig.post("/v1/tokens", &token).is(201);
+    let id = text(&rig.get("/v1/subscriptions/erp"), "id");
+    let credential = json!({ "kind": "bearer", "secret": "a-secret-of-more-than-32-characters" });
+    rig.post("/v1/subscriptions/erp/credentials", &credential).is(201);
+    let page = browser.get("/console/audit");
+    for name in [
+        "subscription erp",
+        "provider shop",
+        "user otto",
+        "token program",
+        "credential bearer (erp)",
+    ] {
+        assert!(page.contains(&format!("<td data-head=\"What\">{name}</td>")), "{name}: {page}");
+    }
+    assert!(!page.contains(&format!("subscription {id}")), "{page}");
+    rig.delete("/v1/subscriptions/erp").is(204);
+    let page = browser.get("/console/audit?action=subscription.delete");
+    assert!(page.contains("<td data-head=\"What\">subscription erp</td>"), "{page}");
+    let entry = links(&page).into_iter().find(|link| link.starts_with("/console/audit/")).unwrap();
+    let entry = browser.get(&entry);
+    assert!(entry.contains(&format!("subscription erp <code>{id}</code>")), "{entry}");
+}

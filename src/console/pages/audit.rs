@@ -1,7 +1,14 @@
 //! Who changed what, with the values before and after.
 
-use crate::console::prelude::*;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 
+use crate::console::pages::alerts::subject_of;
+use crate::console::prelude::*;
+use crate::model::escalation::Class;
+
+/// Most things of a kind that are looked through for a name.
+const MAX_NAMES: &str = "200";
 /// The most changed fields of an entry in the list. The longest 25 entries stay below 100 kB.
 const MAX_FIELDS: usize = 8;
 /// How much the list shows of a value or a name: bytes of the page.
@@ -23,6 +30,7 @@ pub(super) fn entries(view: &View<'_>) -> Result<Content, PageError> {
         ("since", t.since, FilterInput::Time),
         ("until", t.until, FilterInput::Time),
     ];
+    let names = NamesById::default();
     let cells = Cells(
         &[
             cell("at"),
@@ -39,8 +47,8 @@ pub(super) fn entries(view: &View<'_>) -> Result<Content, PageError> {
                 html! { (cut(actor.text("display"), MAX_LISTED_BYTES)) br; span.small { (actor.text("type")) " " (row.text("address")) } }
             }),
             ("resource", &|row| {
-                let resource = row.field("resource");
-                html! { (resource.text("type")) " " span.small { (cut(resource.text("id"), MAX_LISTED_BYTES)) } }
+                let name = names.of(view, row);
+                html! { (word(row.field("resource").text("type"))) " " (cut(&name, MAX_LISTED_BYTES)) }
             }),
             ("changes", &|row| summary(view, row)),
         ],
@@ -64,6 +72,69 @@ pub(super) fn entries(view: &View<'_>) -> Result<Content, PageError> {
     Ok(listed.page(t.audit, body))
 }
 
+/// Names of things, found by their ids.
+#[derive(Default)]
+struct NamesById {
+    /// Each kind of thing that was asked for: its ids and names.
+    known: RefCell<BTreeMap<String, String>>,
+}
+
+impl NamesById {
+    /// What people call the thing that an entry is about: its name now, else its name then, else its id.
+    fn of(&self, view: &View<'_>, entry: &Value) -> String {
+        let resource = entry.field("resource");
+        let id = resource.text("id");
+        let kind = resource.text("type");
+        let key = format!("{kind} {id}");
+        let known = self.known.borrow().get(&key).cloned();
+        known.unwrap_or_else(|| {
+            let now = present_name(view, kind, id);
+            let name = now.or_else(|| name_then(entry)).unwrap_or_else(|| id.to_owned());
+            self.known.borrow_mut().insert(key, name.clone());
+            name
+        })
+    }
+}
+
+/// The name of a thing that still exists. `None`: it does not, or its id is its name.
+fn present_name(view: &View<'_>, kind: &str, id: &str) -> Option<String> {
+    let one = |list: &str| view.read_or_null(&format!("/v1/{list}/{}", segment(id)), &[]);
+    let named = |found: Value| found.maybe("name").map(str::to_owned);
+    let listed = |list: &str| {
+        let found = view.read_or_null(&format!("/v1/{list}"), &[("limit", MAX_NAMES)]);
+        let row = found.items("items").iter().find(|row| row.text("id") == id).cloned();
+        named(row?)
+    };
+    match kind {
+        "subscription" => named(one("subscriptions")),
+        "token" => named(one("tokens")),
+        "provider" => listed("providers"),
+        "source" => listed("sources"),
+        "user" => listed("users"),
+        "alert_channel" => listed("alert-channels"),
+        "credential" => {
+            let found = one("credentials");
+            let of = found.maybe("subscription").map(|of| format!(" ({of})")).unwrap_or_default();
+            found.maybe("kind").map(|kind| format!("{}{of}", word(kind)))
+        }
+        "escalation" => {
+            let found = one("escalations");
+            let class = Class::parse(found.text("class"))?;
+            Some(format!("{}: {}", class.title(), subject_of(&found).0))
+        }
+        "job" => one("jobs").maybe("kind").map(word),
+        _ => None,
+    }
+}
+
+/// The name that an entry itself has of its thing.
+fn name_then(entry: &Value) -> Option<String> {
+    let name = entry.field("changes").field("name");
+    let named = [name.field("after"), name.field("before"), name];
+    let of_thing = named.into_iter().find_map(Value::as_str).map(str::to_owned);
+    of_thing.or_else(|| entry.maybe("aggregate_id").map(|_| name_of(entry)))
+}
+
 /// The page of an entry.
 fn path(row: &Value) -> String {
     format!("/console/audit/{}", row.int("seq"))
@@ -71,7 +142,9 @@ fn path(row: &Value) -> String {
 
 /// The first changed fields of an entry: old → new.
 fn summary(view: &View<'_>, row: &Value) -> Markup {
-    let changed = changes(row);
+    let mut changed = changes(row);
+    // The thing has its name in the list; its id is on the entry's own page.
+    changed.retain(|(name, ..)| *name != "id");
     let more = changed.len().saturating_sub(MAX_FIELDS);
     html! {
         ul.plain { @for (name, before, after) in changed.iter().take(MAX_FIELDS) {
@@ -110,10 +183,11 @@ pub(super) fn entry(view: &View<'_>) -> Result<Content, PageError> {
                 "who",
                 &|_| html! { (cut(actor.text("display"), MAX_NAME_BYTES)) " (" (actor.text("type")) ")" },
             ),
-            (
-                "resource",
-                &|_| html! { (resource.text("type")) " " (cut(resource.text("id"), MAX_NAME_BYTES)) },
-            ),
+            ("resource", &|row| {
+                let id = resource.text("id");
+                let name = NamesById::default().of(view, row);
+                html! { (word(resource.text("type"))) " " (cut(&name, MAX_NAME_BYTES)) @if name != id { " " code { (cut(id, MAX_NAME_BYTES)) } } }
+            }),
         ],
     );
     let body = html! {
