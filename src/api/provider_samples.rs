@@ -4,6 +4,7 @@ use crate::api::prelude::*;
 use crate::api::providers::{NAME, url_of};
 use crate::base::headers::Headers;
 use crate::signatures::Incoming;
+use crate::signatures::new_secret::new_secret;
 use crate::signatures::sample::{self, Subject};
 
 /// The placeholder of a secret, or of a signature made with one.
@@ -20,7 +21,7 @@ pub(super) const RESOURCE: Resource = Resource {
         .doc("tryProvider", "Check a signed sample", &[NAME])
         .about(
             "Makes a webhook like the provider's own, signs it with the newest secret, and checks it as one that comes in. \
-             It is not stored. Of header fields only the names are shown; in the body the secret and signatures are `***`. Answers 409 where nobody \
+             It is not stored. The secret and what is made with it are `***` in header fields and body. Answers 409 where nobody \
              but the provider can sign; `oncebox trigger` posts a sample that is stored.",
         )
         .returns(&[Returns::json::<SampleAnswer>(200, "The sample.")])
@@ -36,12 +37,45 @@ struct SampleAnswer {
     why: Option<String>,
     /// The URL that it is for.
     url: String,
-    /// The names of its header fields.
-    headers: Vec<String>,
+    /// Its header fields.
+    headers: Vec<SampleField>,
     body: String,
     /// What was read from it: the provider's id of the event.
     event_id: String,
     event_type: String,
+}
+
+/// A header field of a sample.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ProviderSampleField")]
+struct SampleField {
+    name: String,
+    value: String,
+}
+
+/// The header fields without the secret, and without what is made with it. `other`: those of the same sample with another
+/// secret, which differ in exactly that.
+fn shown_fields(own: Vec<(String, String)>, other: &[(String, String)]) -> Vec<SampleField> {
+    let shown = |(name, value): (String, String)| {
+        let known = other.iter().find(|(known, _)| *known == name);
+        let value = match known {
+            Some((_, same)) if *same == value => value,
+            Some((_, differing)) => format!("{}{HIDDEN}", common_start(&value, differing)),
+            None => HIDDEN.to_owned(),
+        };
+        SampleField { name, value }
+    };
+    own.into_iter().map(shown).collect()
+}
+
+/// The beginning that two values have in common, up to its last mark: `t=1700000000,v1=`.
+fn common_start<'a>(value: &'a str, other: &str) -> &'a str {
+    let is_equal = |(a, b): (char, char)| a == b;
+    let common = value.chars().zip(other.chars()).take_while(|pair| is_equal(*pair));
+    let bytes = common.map(|(letter, _)| letter.len_utf8()).sum();
+    let common = value.get(..bytes).unwrap_or_default();
+    let end = common.rfind([',', '=', ' ']).map_or(0, |at| at.saturating_add(1));
+    common.get(..end).unwrap_or_default()
 }
 
 /// A body without the secret, and without what is made with it: such a sample could be posted as genuine.
@@ -73,6 +107,8 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let subject = Subject { id: &id, event_type, at, url: &url };
     let made = sample::sample(scheme, secret, subject)
         .map_err(|error| Problem::conflict(format!("There is no sample: {error}.")))?;
+    let another = new_secret(scheme, &*api.env.draw);
+    let other = sample::sample(scheme, &another, subject).map(|other| other.headers);
     let mut headers = Headers::default();
     for (name, value) in &made.headers {
         headers.push(name, value.as_bytes());
@@ -89,9 +125,50 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
         ok: verified.is_ok(),
         why: verified.err().map(|refused| refused.to_string()),
         url,
-        headers: made.headers.into_iter().map(|(name, _)| name).collect(),
+        headers: shown_fields(made.headers, &other.unwrap_or_default()),
         body,
         event_id: identity.event_id,
         event_type: identity.event_type,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_shows_what_no_secret_makes() {
+        let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let own = vec![
+            field("content-type", "application/json"),
+            field("stripe-signature", "t=1700000000,v1=5257a8"),
+            field("x-hub-signature-256", "sha256=ab12"),
+            field("authorization", "Basic ZXJwOnNlY3JldA=="),
+            field("webhook-signature", "v1,Zm9v"),
+            field("x-signature", "Zm9v"),
+            field("x-gitlab-token", "a secret"),
+        ];
+        let other = [
+            field("content-type", "application/json"),
+            field("stripe-signature", "t=1700000000,v1=52ffff"),
+            field("x-hub-signature-256", "sha256=abcd"),
+            field("authorization", "Basic ZXJwOm90aGVy"),
+            field("webhook-signature", "v1,YmFy"),
+            field("x-signature", "Zg=="),
+        ];
+        let shown = shown_fields(own, &other).into_iter().map(|field| field.value);
+        let shown: Vec<String> = shown.collect();
+        assert_eq!(
+            shown,
+            [
+                "application/json",
+                "t=1700000000,v1=***",
+                "sha256=***",
+                "Basic ***",
+                "v1,***",
+                "***",
+                "***"
+            ]
+        );
+    }
 }

@@ -15,6 +15,7 @@ use crate::console::input::{self, present, put, read, typed};
 use crate::console::layout;
 use crate::console::page::{ConsoleContext, View, csrf, mark};
 use crate::console::pages::is_page;
+use crate::console::pages::sources::address;
 use crate::console::prelude::*;
 use crate::http::message::{Head, Method, Request, Response};
 use crate::http::service::{Reply, ResponseHandle};
@@ -316,7 +317,7 @@ impl Task {
                     p { (view.t.shown_once) }
                     (code(view, secret))
                 }
-                @if made.is_some() { p { (view.t.give_it) } (code(view, answer.first_of(&["url", "path"]))) }
+                @if made.is_some() { p { (view.t.give_it) } (address(view, &answer)) }
                 @if !answer.items("checks").is_empty() {
                     (Cells(&[cell("check").of("name"), cell("state").state("state"), cell("detail")], &[]).table(view, view.t.checks, answer.items("checks"), EmptyNote::default()))
                 }

@@ -418,6 +418,22 @@ fn a_sample_of_a_provider_is_checked_and_not_stored() {
         assert_eq!((&found["ok"], &found["why"]), (&json!(true), &Value::Null), "{found}");
         assert!(!found["event_id"].as_str().unwrap().is_empty(), "{found}");
         assert!(!found.to_string().contains(secret), "{kind}: {found}");
+        let fields = found["headers"].as_array().unwrap();
+        let value = |name: &str| {
+            let field = fields.iter().find(|field| field["name"] == name).unwrap();
+            field["value"].as_str().unwrap().to_owned()
+        };
+        assert!(!value("content-type").is_empty(), "{found}");
+        match kind {
+            "stripe" => {
+                let signature = value("stripe-signature");
+                assert!(signature.starts_with("t=") && signature.ends_with(",v1=***"), "{found}");
+            }
+            "github" => assert_eq!(value("x-hub-signature-256"), "sha256=***", "{found}"),
+            "gitlab" => assert_eq!(value("x-gitlab-token"), "***", "{found}"),
+            "chargebee" => assert_eq!(value("authorization"), "Basic ***", "{found}"),
+            _ => {}
+        }
         if kind == "mailgun" {
             assert!(found["body"].as_str().unwrap().contains(r#""signature":"***""#), "{found}");
         }

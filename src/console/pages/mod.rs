@@ -11,7 +11,7 @@ mod events;
 mod lanes;
 mod overview;
 mod settings;
-mod sources;
+pub(super) mod sources;
 mod start;
 mod subscriptions;
 

@@ -25,12 +25,8 @@ pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
         ],
     );
     let of_provider = Cells(
-        &[
-            cell("name").link("providers", "name"),
-            cell("scheme").of("scheme.kind"),
-            cell("url").code("url").or("path"),
-        ],
-        &[],
+        &[cell("name").link("providers", "name"), cell("scheme").of("scheme.kind"), cell("url")],
+        &[("url", &|row| html! { code { (address_of(view, row)) } })],
     );
     let body = html! {
         div.actions { (button(view, &actions::CREATE_SOURCE, &[])) }
@@ -95,10 +91,27 @@ fn sample(view: &View<'_>) -> Markup {
         Ok(found) => html! {
             @if found.is("ok") { p.notice { (t.sample_ok) } } @else { p.error { (t.sample_bad) " " (found.text("why")) } }
             (Cells(&[cell("event_type"), cell("id").code("event_id"), cell("url").code("url")], &[]).facts(view, &found))
-            p.small { (found.each("headers", |name| name.as_str().unwrap_or_default().to_owned()).join(", ")) }
-            (code(view, found.text("body")))
+            @let fields = found.each("headers", |field| format!("{}: {}\n", field.text("name"), field.text("value")));
+            p.small { (t.sample_about) }
+            (code(view, &format!("{}\n{}", fields.concat(), found.text("body"))))
         },
     }
+}
+
+/// The address that a provider posts to. While nobody has said by which name this service is reached, the host is a
+/// placeholder, and a sentence says what to do.
+pub(in crate::console) fn address(view: &View<'_>, provider: &Value) -> Markup {
+    let t = view.t;
+    html! {
+        p { (t.provider_url) }
+        (code(view, &address_of(view, provider)))
+        @if provider.maybe("url").is_none() { p.notice.warn { (t.no_public_url) } }
+    }
+}
+
+fn address_of(view: &View<'_>, provider: &Value) -> String {
+    let without_host = || format!("https://<{}>{}", view.t.public_host, provider.text("path"));
+    provider.maybe("url").map_or_else(without_host, str::to_owned)
 }
 
 pub(super) fn provider(view: &View<'_>) -> Result<Content, PageError> {
@@ -122,8 +135,7 @@ pub(super) fn provider(view: &View<'_>) -> Result<Content, PageError> {
             @if view.may(Operate) { a.button href={ "/console/providers/" (segment(name)) "?sample=now" } { (t.sample) } }
         }
         @if view.query.get("sample").is_some() { (sample(view)) }
-        p { (t.provider_url) }
-        (code(view, found.first_of(&["url", "path"])))
+        (address(view, &found))
         p { a href=(with_query("/console/webhooks", [("provider", name)])) { (t.received) } }
         (Cells(&[cell("scheme").of("scheme.kind"), cell("made").time("created_at")], &[]).facts(view, &found))
         (history::section(view, &format!("/v1/providers/{}", segment(name)), t.requests))
