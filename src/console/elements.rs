@@ -299,6 +299,28 @@ pub(super) fn button_to(
     }
 }
 
+/// The form of a table whose rows have a button for the same action: a form in each row would say the same again and again.
+pub(super) fn row_form(view: &View<'_>, action: &'static Action) -> Markup {
+    let back = with_query(&view.head.path, view.query.pairs().filter(|(name, _)| *name != "did"));
+    html! {
+        @if view.may(action.right) {
+            form id=(action.name) method="post" action={ "/console/act/" (action.name) } { (hidden(view, &back)) }
+        }
+    }
+}
+
+/// The button of a row that sends [`row_form`] with this value.
+pub(super) fn row_button(view: &View<'_>, action: &'static Action, given: (&str, &str)) -> Markup {
+    let (name, value) = given;
+    html! {
+        @if view.may(action.right) {
+            button class=[Some(action.class()).filter(|class| !class.is_empty())] type="submit" form=(action.name) name=(name) value=(value) {
+                ((action.label)(view.t))
+            }
+        }
+    }
+}
+
 /// Deliveries of a job that wait because their subscriptions are held: how many, which hold, and since when.
 pub(super) fn held_back(view: &View<'_>, job: &Value) -> Markup {
     let t = view.t;

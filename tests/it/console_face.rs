@@ -1,5 +1,8 @@
 //! What the pages tell: tests that run, waits, what needs a person, what is not there; and pages that did not change.
 
+use oncebox::model::escalation::{Class, NewEscalation};
+use oncebox::store::escalations;
+
 use crate::it::console_rig::{Browser, form, links, without_meanings};
 use crate::rig::prelude::*;
 
@@ -424,4 +427,88 @@ fn what_holds_a_thing_is_said_wherever_it_stands() {
         let page = browser.get(path);
         assert!(page.contains(&bad("failing")) && !page.contains("state good"), "{path}: {page}");
     }
+}
+
+#[test]
+fn alerts_and_lanes_say_what_the_target_said() {
+    let (rig, receiver) = (Rig::new(), Receiver::new());
+    let answer = b"{\"detail\":\"unknown article A-99\"}".to_vec();
+    receiver.always(Reply::Answer(422, Vec::new(), answer));
+    rig.subscribe_with("erp", &receiver, &json!({ "ordering": "key" }));
+    rig.publish(&json!({ "event_type": "a", "ordering_key": "R-1", "payload": 1 }));
+    rig.becomes("SELECT count(*) FROM deliveries WHERE state = 'dead_letter'", "1");
+    let browser = Browser::new(&rig, "operate");
+    let alerts = browser.get("/console/alerts");
+    assert!(alerts.contains("the target answered 422: unknown article A-99"), "{alerts}");
+    // A hold's alert names no delivery.
+    rig.subscribe("shop", &receiver);
+    for _ in 0..8 {
+        rig.publish_type("a");
+    }
+    until("it is held", || rig.get("/v1/subscriptions/shop")["holds"][0]["reason"] == "rejecting");
+    let alerts = browser.get("/console/alerts?subject=subscription:shop&severity=critical");
+    assert!(alerts.contains("the target answered 422: unknown article A-99"), "{alerts}");
+    let lanes = browser.get("/console/lanes");
+    assert!(lanes.contains("cancels it: unknown article A-99"), "{lanes}");
+    let lane = links(&lanes).into_iter().find(|link| link.starts_with("/console/lanes/")).unwrap();
+    let lane = browser.get(&lane);
+    assert!(lane.contains("cancels it: unknown article A-99"), "{lane}");
+}
+
+#[test]
+fn a_provider_without_a_known_host_says_what_to_do() {
+    let rig = Rig::new();
+    let stripe = json!({ "kind": "stripe" });
+    rig.provider("stripe", &stripe, "whsec_0123456789abcdef0123456789");
+    let browser = Browser::new(&rig, "admin");
+    let page = browser.get("/console/providers/stripe?sample=now");
+    for part in [
+        "https://&lt;your public host&gt;/in/stripe",
+        "Set listen.public_url in the file of settings",
+        "\nstripe-signature: t=",
+        ",v1=***",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    let listed = browser.get("/console/sources");
+    assert!(listed.contains("<code>https://&lt;your public host&gt;/in/stripe</code>"), "{listed}");
+    let known = json!({ "public_url": "https://hooks.example.com/in/stripe" });
+    rig.patch("/v1/providers/stripe", &known).is(200);
+    let page = browser.get("/console/providers/stripe");
+    assert!(page.contains("<code>https://hooks.example.com/in/stripe</code>"), "{page}");
+    assert!(!page.contains("listen.public_url"), "{page}");
+}
+
+#[test]
+fn a_page_of_many_alerts_and_channels_stays_small() {
+    let rig = Rig::new();
+    let writer = rig.appliance().store().writer();
+    let now = rig.now();
+    for n in 0..60_u32 {
+        let class = if n % 2 == 0 { Class::DeliveryDead } else { Class::SubscriptionRejecting };
+        let new = NewEscalation {
+            id: format!("019b0000-0000-7000-8000-{n:012x}"),
+            tenant: "default".to_owned(),
+            class,
+            subject: format!("subscription:target-{n}"),
+            detail: "Deliveries were given up: the target answered 422.".to_owned(),
+        };
+        writer.write(Queue::Accept, move |tx| escalations::raise(tx, &new, now)).unwrap();
+    }
+    for n in 0..20 {
+        let url = "http://127.0.0.1:40009/hook";
+        let name = format!("channel-{n}");
+        let channel =
+            json!({ "name": name, "kind": "webhook", "url": url, "severity": "critical" });
+        rig.post("/v1/alert-channels", &channel).is(201);
+    }
+    let browser = Browser::new(&rig, "admin");
+    let page = browser.get("/console/alerts");
+    println!("the page of alerts has {} bytes", page.len());
+    assert!(page.len() <= 40_000, "{} bytes: {page}", page.len());
+    let form = form(&page, "/console/act/acknowledge").unwrap();
+    let id = "019b0000-0000-7000-8000-00000000003b";
+    assert!(page.contains(&format!("form=\"acknowledge\" name=\"id\" value=\"{id}\"")), "{page}");
+    browser.submit(&form, &[("id", id)]).is(303);
+    assert!(rig.get(&format!("/v1/escalations/{id}"))["acknowledged_at"].is_string());
 }

@@ -69,6 +69,6 @@ fn a_channel_that_was_never_used_is_neither_ok_nor_failed() {
     rig.post("/v1/alert-channels", &body).is(201);
     let is_ok = || browser.get("/console/alerts").contains("state good");
     assert!(!is_ok());
-    browser.act("/console/alerts", "test-channel", &[]);
+    browser.act("/console/alerts", "test-channel", &[("name", "ops")]);
     until("the test arrived", is_ok);
 }

@@ -1,5 +1,9 @@
 //! Alerts: what a person must see, and who is told.
 
+use std::cell::OnceCell;
+
+use crate::console::elements::{row_button, row_form};
+use crate::console::pages::subscriptions::{last_failed, said_at_last};
 use crate::console::prelude::*;
 use crate::model::escalation::{Class, Severity};
 
@@ -14,6 +18,7 @@ pub(super) fn show(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let channels = channels(view)?;
     let all = view.query.get("all").unwrap_or_default();
+    let recent = OnceCell::new();
     let escalations = Cells(
         &[
             cell("what"),
@@ -33,11 +38,12 @@ pub(super) fn show(view: &View<'_>) -> Result<Content, PageError> {
                 let kind = row.text("subject").split_once(':').map_or("", |(kind, _)| kind);
                 html! { (word(kind)) " " a href=(path) { (name) } }
             }),
+            ("detail", &|row| html! { (told(row.text("detail"))) (words_of(view, row, &recent)) }),
             ("act", &|row| {
                 html! {
                     @if row.maybe("resolved_at").is_some() { (t.resolved) }
                     @else if let Some(by) = row.maybe("acknowledged_by") { (t.acknowledged_by) " " (by) }
-                    @else { (button(view, &actions::ACKNOWLEDGE, &[("id", row.text("id"))])) }
+                    @else { (row_button(view, &actions::ACKNOWLEDGE, ("id", row.text("id")))) }
                 }
             }),
         ],
@@ -63,6 +69,7 @@ pub(super) fn show(view: &View<'_>) -> Result<Content, PageError> {
         None => by_severity(view, list)?,
     };
     let body = html! {
+        (row_form(view, &actions::ACKNOWLEDGE))
         (ranked)
         p { @if all.is_empty() { a href="/console/alerts?all=true" { (t.show_resolved) } } @else { a href="/console/alerts" { (t.open_only) } } }
         (channels)
@@ -95,13 +102,14 @@ fn channels(view: &View<'_>) -> Result<Markup, PageError> {
             }),
             ("act", &|row| {
                 let given = [("name", row.text("name"))];
-                html! { (button(view, &actions::TEST_CHANNEL, &given)) " " (button(view, &actions::CHANGE_CHANNEL, &given)) " " (button(view, &actions::DELETE_CHANNEL, &given)) }
+                html! { (row_button(view, &actions::TEST_CHANNEL, ("name", row.text("name")))) " " (button(view, &actions::CHANGE_CHANNEL, &given)) " " (button(view, &actions::DELETE_CHANNEL, &given)) }
             }),
         ],
     );
     Ok(html! {
         h2 { (t.channels) }
         div.actions { (button(view, &actions::CREATE_CHANNEL, &[])) }
+        (row_form(view, &actions::TEST_CHANNEL))
         (told.table(view, t.channels, channels.items("items"), EmptyNote { text: t.no_channels, hint: t.no_channels_help }))
     })
 }
@@ -129,6 +137,26 @@ fn by_severity<'a>(
             @if has_more { p { a href=(with_query("/console/alerts", [("severity", *severity)])) { (view.t.show_all) } } }
         }
     })
+}
+
+/// The words of the target after the detail of an escalation. They are about the delivery in the detail, else about the latest
+/// failed delivery of the subscription.
+fn words_of(view: &View<'_>, escalation: &Value, recent: &OnceCell<Value>) -> Markup {
+    let detail = escalation.text("detail");
+    let named = detail.split(' ').next().filter(|word| word.starts_with("dlv_"));
+    let subscription = escalation.text("subject").strip_prefix("subscription:");
+    let of_answer = subscription.filter(|_| detail.contains("the target answered"));
+    let failed = || {
+        let recent = recent.get_or_init(|| view.read_or_null("/v1/stats/recent", &[]));
+        last_failed(recent, of_answer?)
+    };
+    html! { @if let Some(id) = named.or_else(failed) { (said_of(view, id, detail)) } }
+}
+
+/// The words of the target about a delivery, after a text that lacks them.
+pub(super) fn said_of(view: &View<'_>, delivery: &str, text: &str) -> Markup {
+    let said = said_at_last(view, delivery).filter(|said| !text.contains(said));
+    html! { @if let Some(said) = said { ": " (told(&said)) } }
 }
 
 /// The name of what an escalation is about, and its page.

@@ -1,5 +1,6 @@
 //! Lanes: who is first, why it waits, and what is behind it.
 
+use crate::console::pages::alerts::said_of;
 use crate::console::prelude::*;
 
 pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
@@ -13,7 +14,7 @@ pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
             cell("key"),
             cell("subscription"),
             cell("state"),
-            cell("why").told("why"),
+            cell("why"),
             cell("since").time("since"),
             cell("behind"),
         ],
@@ -22,6 +23,10 @@ pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
                 "key",
                 &|row| html! { a href={ "/console/lanes/" (segment(row.text("id"))) } { (row.first_of(&["key", "id"])) } },
             ),
+            ("why", &|row| {
+                let why = row.text("why");
+                html! { (told(why)) @if row.is("blocked") { (said_of(view, row.text("delivery"), why)) } }
+            }),
             ("state", &|row| state(if row.is("blocked") { "blocked" } else { row.text("state") })),
             ("behind", &|row| html! { (number(row.int("waiting"))) @if row.is("more") { "+" } }),
         ],
@@ -63,7 +68,8 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
         &[("event", &link_of), ("act", &|row| buttons(view, row.text("id"), row.text("state")))],
     );
     let body = html! {
-        @if let Some(why) = lane.maybe("why") { p { strong { (t.waits_because) } " " (told(why)) } }
+        @if let Some(why) = lane.maybe("why") { p { strong { (t.waits_because) } " " (told(why))
+            @if lane.is("blocked") { (said_of(view, lane.text("delivery"), why)) } } }
         @if let Some(head) = head { div.actions { (link("deliveries", head)) (state(lane.text("state"))) (buttons(view, head, lane.text("state"))) } }
         h2 { (t.in_order) }
         (cells.table(view, t.in_order, found.items("deliveries"), EmptyNote { text: t.lane_empty, hint: t.lane_empty_help }))

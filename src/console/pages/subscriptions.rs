@@ -138,18 +138,27 @@ fn since(subscription: &Value) -> &str {
 /// `/v1/stats/recent`, which names the delivery.
 fn last_words(view: &View<'_>, subscription: &Value, recent: &Value) -> String {
     let held = || subscription.items("holds").first().map_or("", |hold| hold.text("detail"));
-    let attempts = latest(recent, subscription.text("name"));
+    let failed = last_failed(recent, subscription.text("name"));
+    let said = failed.and_then(|delivery| said_at_last(view, delivery));
+    said.unwrap_or_else(|| held().to_owned())
+}
+
+/// The delivery of a subscription that failed last. `recent`: the answer of `/v1/stats/recent`.
+pub(super) fn last_failed<'a>(recent: &'a Value, subscription: &str) -> Option<&'a str> {
+    let attempts = latest(recent, subscription);
     let failed = attempts.iter().find(|attempt| attempt.text("class") != "success");
-    let Some(failed) = failed else { return held().to_owned() };
-    let path = format!("/v1/deliveries/{}", segment(failed.text("delivery")));
+    failed.map(|attempt| attempt.text("delivery"))
+}
+
+/// The words of the target at the last attempt of a delivery, if that failed.
+pub(super) fn said_at_last(view: &View<'_>, delivery: &str) -> Option<String> {
+    let path = format!("/v1/deliveries/{}", segment(delivery));
     let delivery = view.read_or_null(&path, &[]);
     let before = (delivery.int("attempt_count") - 1).max(0).to_string();
     let query = [("after", before.as_str())];
     let attempts = view.read_or_null(&format!("{path}/attempts"), &query);
-    let said = attempts.items("items").last().and_then(|last| {
-        answer_sentence::of_dead_letter(last.maybe("excerpt"), last.maybe("failed_reason"), None)
-    });
-    said.unwrap_or_else(|| held().to_owned())
+    let last = attempts.items("items").last().filter(|last| last.text("class") != "success")?;
+    answer_sentence::of_dead_letter(last.maybe("excerpt"), last.maybe("failed_reason"), None)
 }
 
 /// The button that ends the trouble: Resume where that ends the hold, else a test.
