@@ -333,3 +333,69 @@ fn what_is_typed_stays_for_its_person_when_the_service_is_gone() {
     assert_eq!(kept(), "");
     assert_eq!(world.rig.get("/v1/users/night-work")["role"], "read");
 }
+
+#[test]
+fn only_the_fields_of_the_chosen_alternative_are_shown() {
+    let Some(driver) = Driver::start() else { return };
+    let (world, browser) = (World::empty(), driver.browser());
+    world.enter(&browser, "anna");
+    browser.open(&world.at("/console/act/create-provider?back=/console/sources"));
+    let choose = |name: &str, value: &str| {
+        let script = "const by = document.getElementsByName(arguments[0])[0]; by.value = arguments[1]; \
+                      by.dispatchEvent(new Event('change', { bubbles: true }))";
+        browser.run_with(script, &json!([name, value]));
+    };
+    // The names of the fields of a check that a person sees.
+    let shown = || {
+        let script = "return [...document.querySelectorAll('[name^=\"scheme.check.\"]')]\
+                      .filter((field) => field.offsetParent && !field.disabled).map((field) => field.name)";
+        browser.run(script)
+    };
+    assert_eq!(shown(), json!([]));
+    choose("scheme.kind", "generic");
+    assert!(browser.has("[name=\"scheme.check\"]:required"));
+    assert_eq!(shown(), json!([]), "nothing is chosen yet");
+    choose("scheme.check", "token");
+    assert_eq!(shown(), json!(["scheme.check.token.header", "scheme.check.token.prefix"]));
+    assert!(!browser.text("form.act").contains("Only for"), "{}", browser.text("form.act"));
+    choose("scheme.check", "basic");
+    assert_eq!(shown(), json!(["scheme.check.basic.user"]));
+    choose("scheme.kind", "stripe");
+    assert_eq!(shown(), json!([]), "the choice itself is not shown");
+    choose("scheme.kind", "generic");
+    browser.fill("[name=name]", "shop");
+    browser.fill("[name=\"scheme.check.basic.user\"]", "erp");
+    browser.click("[name=secret\\.make]");
+    browser.click("[name=pii][value=allow]");
+    browser.follow("form.act button.primary");
+    shows(&browser.text("main"), &["shown once", "<your public host>/in/shop"]);
+    let made = world.rig.get("/v1/providers/shop");
+    assert_eq!(made["scheme"]["check"], json!({ "basic": { "user": "erp" } }), "{made}");
+    // Without a script, each group says what it is for.
+    browser.scripts(false);
+    browser.open(&world.at("/console/act/create-provider?back=/console/sources"));
+    shows(&browser.source(), &["Only for </span>hmac", "Only for </span>token"]);
+    browser.scripts(true);
+}
+
+#[test]
+fn what_an_action_did_is_said_once_and_words_say_their_meaning_on_focus() {
+    let Some(driver) = Driver::start() else { return };
+    let (world, browser) = (World::new(), driver.browser());
+    world.enter(&browser, "otto");
+    browser.open(&world.at("/console/subscriptions/bank"));
+    browser.press("Stop sending");
+    browser.wait_for(".notice[role=status]", "Stop sending: done");
+    assert!(!browser.url().contains("did="), "{}", browser.url());
+    browser.reload();
+    assert!(!browser.has(".notice[role=status]"), "{}", browser.text("main"));
+
+    browser.open(&world.at("/console/lanes"));
+    let told = "const word = document.querySelector('abbr[title]'); word.focus(); \
+                return [document.activeElement === word, word.title, getComputedStyle(word, '::after').content]";
+    let found = browser.run(told);
+    assert_eq!(found[0], true, "{found}");
+    let title = found[1].as_str().unwrap();
+    assert!(title.len() > 20, "{found}");
+    assert!(found[2].as_str().unwrap().contains(title), "{found}");
+}

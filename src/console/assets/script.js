@@ -307,12 +307,12 @@ function keepFresh(main) {
     updated = begun;
     isNewer = false;
     const open = [...main.querySelectorAll("details[open]")].map((element) => element.id);
-    const notice = main.querySelector(".notice");
+    const notice = main.querySelector(".notice[role=status]");
     main.replaceChildren(...fresh.childNodes);
     main.dataset.now = fresh.dataset.now;
     made = performance.now();
     for (const id of open) if (id) document.getElementById(id)?.setAttribute("open", "");
-    if (notice && !main.querySelector(".notice")) main.querySelector(".head")?.after(notice);
+    if (notice && !main.querySelector(".notice[role=status]")) main.querySelector(".head")?.after(notice);
     enhance(main);
   };
   setInterval(() => look().catch(() => { hasFailed = true; }).finally(tell), seconds * 1000);
@@ -323,7 +323,16 @@ addEventListener("pageshow", (event) => {
   if (event.persisted) location.reload();
 });
 
+// What an action did is said once: a page that is loaded again, or kept as a bookmark, does not say it again.
+function sayOnce() {
+  const here = new URL(location.href);
+  if (!here.searchParams.has("did")) return;
+  here.searchParams.delete("did");
+  history.replaceState(history.state, "", here);
+}
+
 enhance(document);
 drafts();
+sayOnce();
 const main = document.querySelector("main");
 if (main) keepFresh(main);
