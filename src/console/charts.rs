@@ -20,8 +20,9 @@ pub(super) fn strip(view: &View<'_>, attempts: &[Value]) -> Markup {
     for (n, row) in (0_i64..).zip(shown) {
         let color = Mood::of(row.text("class")).class;
         let x = n * 10;
-        let y = if color == "good" { 10 } else { 0 };
-        let _written = write!(bars.entry(color).or_default(), "M{x} {y}h8V24h-8z");
+        // A line as thick as a bar is high.
+        let y = if color == "good" { 17 } else { 12 };
+        let _written = write!(bars.entry(color).or_default(), "M{x} {y}h8");
     }
     let failed = attempts.iter().filter(|row| row.text("class") != "success").count();
     let label =

@@ -275,7 +275,11 @@ fn field(view: &View<'_>, name: &str, label: &str, kind: &FilterInput<'_>) -> Ma
         FilterInput::Choice(words) => labelled(html! {
             select name=(name) {
                 option value="" { (view.t.all) }
-                @for choice in *words { option value=(choice) selected[*choice == value] { (word(choice)) } }
+                @for choice in *words {
+                    // The text of an option is its value where it has none.
+                    @let value_of = (word(choice) != *choice).then_some(choice);
+                    option value=[value_of] selected[*choice == value] { (word(choice)) }
+                }
             }
         }),
         FilterInput::States(_) | FilterInput::Counted(_) => {

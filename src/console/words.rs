@@ -1,5 +1,7 @@
 //! Words of the API in people's words, and their meaning: one table for badges, tabs, filters, labels and legends.
 
+use std::collections::BTreeSet;
+
 use maud::{Markup, PreEscaped, html};
 
 use crate::console::texts::Texts;
@@ -256,7 +258,10 @@ pub(super) fn with_meanings(body: &Markup) -> Markup {
 /// The meaning of each word with a meaning on a page, folded. A key opens the fold; nothing needs a mouse.
 pub(super) fn legend(t: &Texts, body: &Markup) -> Markup {
     let said: Vec<&str> = places(&body.0).iter().map(|place| place.term.meaning).collect();
-    let there: Vec<&Term> = TERMS.iter().filter(|term| said.contains(&term.meaning)).collect();
+    let mut there: Vec<&Term> = TERMS.iter().filter(|term| said.contains(&term.meaning)).collect();
+    // A badge and a button may say the same.
+    let mut shown = BTreeSet::new();
+    there.retain(|term| shown.insert((term.shown, term.meaning)));
     html! {
         @if !there.is_empty() {
             details.words {
@@ -282,6 +287,7 @@ mod tests {
         assert!(legend.contains("<dt>set aside</dt>"), "{legend}");
         assert!(!legend.contains("fetched") && !legend.contains("completed"), "{legend}");
         assert_eq!(super::legend(&EN, &state("completed")).0, "");
+        assert_eq!(legend.matches("<dt>set aside</dt>").count(), 1, "a button says the same");
         let label = html! { th scope="col" { (EN.lane) } };
         assert!(super::legend(&EN, &label).0.contains("<dt>lane</dt>"));
     }
