@@ -44,7 +44,7 @@ pub(super) const RESOURCE: Resource = Resource {
             )
             .returns(&[Returns::json::<Stats>(200, "The counts.")]),
         get("/v1/stats/recent", Read, Listed(show_recent))
-            .doc("getRecentStats", "Show the last hour", &[SUBSCRIPTION])
+            .doc("getRecentStats", "Show the last hour", &[SUBSCRIPTION, ATTEMPTS])
             .about(
                 "Counts of the tenant by minute, which outlast a restart, and the latest 50 attempts of each \
                  subscription since the start. A kill loses the minute that runs: see `whole`.",
@@ -55,6 +55,11 @@ pub(super) const RESOURCE: Resource = Resource {
 
 const SUBSCRIPTION: Param =
     Param::query::<NameText>("subscription", "Attempts of this subscription alone.", "erp");
+const ATTEMPTS: Param = Param::query::<Whole<1, 50>>(
+    "attempts",
+    "Maximum number of attempts of each subscription.",
+    "30",
+);
 
 /// `GET /livez`: the process answers.
 #[expect(clippy::unnecessary_wraps, reason = "every route has this shape")]
@@ -206,6 +211,7 @@ pub(super) fn show_recent(api: &Api, call: &Call) -> Result<Response, Problem> {
     let Reading { since, first, minutes, attempts, left_out } =
         recent.read(&call.tenant, |seq| own.contains_key(&seq));
     let wanted = call.query.get("subscription");
+    let most: Option<usize> = call.query.word("attempts", |text| text.parse().ok())?;
     let now = api.env.clock.wall();
     let coverage = api.env.store.read(|tx| runs::coverage(tx, first, now))?;
     let each = |(n, counts)| {
@@ -216,7 +222,8 @@ pub(super) fn show_recent(api: &Api, call: &Call) -> Result<Response, Problem> {
     let minutes = (0_u64..).zip(minutes).map(each).collect();
     let named = attempts.into_iter().filter(|(_, attempts)| !attempts.is_empty());
     let mut subscriptions: Vec<Subscription> = named
-        .filter_map(|(seq, attempts)| {
+        .filter_map(|(seq, mut attempts)| {
+            attempts.truncate(most.unwrap_or(usize::MAX));
             let subscription = own.get(&seq)?.clone()?;
             if wanted.is_some_and(|wanted| wanted != subscription.as_str()) {
                 return None;

@@ -151,6 +151,15 @@ fn a_restart_forgets_no_subscriptions_latest_attempts() {
         .map(|of| of["attempts"].as_array().unwrap().len())
         .collect();
     assert_eq!(lengths, [50, 1], "{before}");
+    let of = |query: &str| rig.get(&format!("/v1/stats/recent?{query}"))["subscriptions"].clone();
+    assert_eq!(of("subscription=quiet"), json!([before[1]]));
+    assert_eq!(of("subscription=nobody"), json!([]));
+    let few = of("attempts=30&subscription=busy");
+    assert_eq!(
+        few[0]["attempts"].as_array().unwrap(),
+        &before[0]["attempts"].as_array().unwrap()[..30]
+    );
+    assert_eq!(rig.call("GET", "/v1/stats/recent?attempts=51", b"").status, 400);
     rig.restart();
     assert_eq!(shown(&rig), before);
     rig.restart();

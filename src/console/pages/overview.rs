@@ -13,11 +13,14 @@ use crate::model::health::bytes;
 use crate::model::token::Right;
 
 /// Escalations that are looked at, the newest; and how many of a kind are named.
-const ESCALATIONS: &str = "200";
+const ESCALATIONS: &str = "100";
 const MAX_SUBJECTS: usize = 5;
 
 /// Subscriptions whose latest attempts are drawn.
 const MAX_STRIPS: usize = 30;
+
+/// Attempts of each that are drawn.
+const MAX_BARS: &str = "30";
 
 /// The form that states the policy of the tenant `default`.
 const STATE_POLICY: &str = "/console/act/change-tenant?name=default&back=/console/";
@@ -28,7 +31,7 @@ const TOLD: [&str; 4] = ["dead_letters", "quarantined", "escalations", "subscrip
 pub(super) fn show(view: &View<'_>) -> Result<Content, PageError> {
     let t = view.t;
     let stats = view.read("/v1/stats", &[])?;
-    let recent = view.read_or_null("/v1/stats/recent", &[]);
+    let recent = view.read_or_null("/v1/stats/recent", &[("attempts", MAX_BARS)]);
     let found = view.checks();
     let minutes = recent.items("minutes");
     let unknown = unknown(minutes, is_whole);
