@@ -21,9 +21,12 @@ use crate::config::{Settings, Sources, environment};
 use crate::model::health;
 use crate::sys::host::end_with_parent;
 use crate::sys::systemd::{Notifier, Offer};
+use crate::sys::wake::SignalWake;
 use crate::telemetry;
 
-/// How often the signal flags are checked.
+/// How often the supervision looks. A signal ends the wait.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How often a start that failed looks for a signal while it waits for the next try.
 const POLL_EVERY: Duration = Duration::from_millis(50);
 /// The file in the runtime directory that counts failed starts.
 const FAILED_STARTS: &str = "failed-starts";
@@ -70,7 +73,7 @@ impl Serve {
         let clock = Clock::machine();
         let mut supervision = Supervision::new(&appliance, notifier, watchdog());
         let mut counted = true;
-        while !signals.stop.load(Ordering::Relaxed) && !stop.wait(POLL_EVERY) {
+        while !signals.stop.load(Ordering::Relaxed) && !stop.asked() {
             supervision.check(&appliance, clock.monotonic());
             if counted && supervision.is_ready() {
                 failed_starts.forget();
@@ -81,6 +84,8 @@ impl Serve {
                 reload(&appliance, &sources);
                 supervision.reloaded(&appliance);
             }
+            // Until the service is ready, its manager waits for this thread.
+            signals.wake.wait(if counted { POLL_EVERY } else { LOOK_EVERY });
         }
         supervision.stopping();
         tracing::info!("stopping: running work is finished first");
@@ -149,6 +154,8 @@ struct Signals {
     starting: Arc<AtomicBool>,
     /// SIGHUP.
     reload: Arc<AtomicBool>,
+    /// Ended by SIGTERM, SIGINT and SIGHUP.
+    wake: SignalWake,
 }
 
 impl Signals {
@@ -164,7 +171,8 @@ impl Signals {
         }
         signal_hook::flag::register(SIGHUP, Arc::clone(&reload))?;
         signal_hook::flag::register(SIGXFSZ, Arc::default())?;
-        Ok(Self { stop, starting, reload })
+        let wake = SignalWake::on(&[SIGTERM, SIGINT, SIGHUP])?;
+        Ok(Self { stop, starting, reload, wake })
     }
 }
 

@@ -1,4 +1,4 @@
-//! All calls to Linux: files, disks, locks and changes of files, users, process limits, systemd, and running programs.
+//! All calls to Linux: files, disks, locks and changes of files, users, process limits, signals, systemd, and running programs.
 //!
 //! What a result means is decided elsewhere.
 
@@ -10,4 +10,5 @@ pub mod host;
 pub mod locks;
 pub mod systemd;
 pub mod user;
+pub mod wake;
 pub mod watch;
