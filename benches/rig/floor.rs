@@ -13,7 +13,7 @@ use super::server::fresh_directory;
 
 /// The pragmas of `store/schema.rs`.
 const PRAGMAS: &str = "
-    PRAGMA page_size = 4096;
+    PRAGMA page_size = 2048;
     PRAGMA auto_vacuum = INCREMENTAL;
     PRAGMA journal_mode = WAL;
     PRAGMA synchronous = FULL;

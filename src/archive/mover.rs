@@ -30,9 +30,9 @@ use crate::sys::files;
 
 /// How often it is checked whether a walk is due.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
-/// Unused pages that stay in the database: 8 MiB at least, and its tenth.
-const MIN_UNUSED: u32 = 2_048;
-const UNUSED_PART: u32 = 10;
+/// Unused bytes that stay in the database: 8 MiB at least, and its tenth.
+const MIN_UNUSED: u64 = 8 << 20;
+const UNUSED_PART: u64 = 10;
 /// Batches after which the log of a month's file is emptied.
 const EMPTY_AFTER: u32 = 32;
 
@@ -417,7 +417,7 @@ impl Moving {
     fn give_back(&self) -> Result<()> {
         let store = &self.work.env.store;
         loop {
-            let (unused, all) = store.read(space::pages)?;
+            let (unused, all) = store.read(space::bytes)?;
             if unused < MIN_UNUSED.max(all / UNUSED_PART) || self.stop.asked() {
                 break;
             }

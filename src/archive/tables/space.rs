@@ -30,9 +30,12 @@ pub fn hot(tx: &ReadTx<'_>) -> Result<Hot> {
     Ok(Hot { events: u64::try_from(events).unwrap_or(0), oldest_at })
 }
 
-/// The unused pages of the database, and all of them.
-pub fn pages(tx: &ReadTx<'_>) -> Result<(u32, u32)> {
-    Ok((tx.value("PRAGMA freelist_count", [])?, tx.value("PRAGMA page_count", [])?))
+/// The unused bytes of the database, and all of them.
+pub fn bytes(tx: &ReadTx<'_>) -> Result<(u64, u64)> {
+    let page = tx.count("PRAGMA page_size", [])?;
+    let unused = tx.count("PRAGMA freelist_count", [])?;
+    let all = tx.count("PRAGMA page_count", [])?;
+    Ok((unused.saturating_mul(page), all.saturating_mul(page)))
 }
 
 /// Gives a few unused pages back to the file system.
