@@ -53,8 +53,8 @@ struct SampleField {
     value: String,
 }
 
-/// The header fields without the secret, and without what is made with it. `other`: those of the same sample with another
-/// secret, which differ in exactly that.
+/// Header fields whose secret and signed values are `***`. `other` has the fields of the same sample under another secret:
+/// values that differ depend on the secret.
 fn shown_fields(own: Vec<(String, String)>, other: &[(String, String)]) -> Vec<SampleField> {
     let shown = |(name, value): (String, String)| {
         let known = other.iter().find(|(known, _)| *known == name);
@@ -78,7 +78,7 @@ fn common_start<'a>(value: &'a str, other: &str) -> &'a str {
     common.get(..end).unwrap_or_default()
 }
 
-/// A body without the secret, and without what is made with it: such a sample could be posted as genuine.
+/// A body whose secret and signed values are `***`: nobody can post the sample as genuine.
 fn hidden(name: &str, mut value: Value) -> Value {
     match &mut value {
         Value::Object(fields) => {

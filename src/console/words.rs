@@ -175,7 +175,7 @@ enum Spot {
     Button,
 }
 
-/// What stands before a word on a page, and how the page says it. Text of others has no such marks: it is escaped.
+/// Marks of the pages' HTML before a word, and how the page says the word. Stored text has no marks, because pages escape it.
 const MARKS: [(&str, Spot); 5] = [
     ("</span> ", Spot::Text),
     ("<th scope=\"col\">", Spot::Text),

@@ -4,7 +4,7 @@ use crate::base::clock::Timestamp;
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx, tuple};
 
-/// An eighth of a MiB in a new file, a quarter in one with pages of 4 KiB: what a write is delayed by it stays small.
+/// 64 pages: 128 KiB in a new file, 256 KiB in a file with pages of 4 KiB. A write waits for this statement, so it is short.
 const GIVE_BACK: &str = "PRAGMA incremental_vacuum(64)";
 
 const HOT: &str = "

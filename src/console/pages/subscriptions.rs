@@ -134,7 +134,7 @@ fn since(subscription: &Value) -> &str {
     subscription.maybe("failing_since").or(held).unwrap_or_default()
 }
 
-/// What the target of a subscription said last when it did not take a delivery; else why it is held. `recent`: the answer of
+/// The target's words about the latest delivery that failed; without one, the reason of the hold. `recent` is the answer of
 /// `/v1/stats/recent`, which names the delivery.
 fn last_words(view: &View<'_>, subscription: &Value, recent: &Value) -> String {
     let held = || subscription.items("holds").first().map_or("", |hold| hold.text("detail"));

@@ -24,8 +24,8 @@ const MAX_TX_BYTES: u64 = 64 << 20;
 /// Bytes of existing pages that a job changes at most, approximately.
 const MAX_JOB_REWRITE_BYTES: u64 = 32 << 10;
 
-/// For how long a disk that has plenty of room is not asked again. What fills it meanwhile makes a write fail, which is
-/// answered in the same way.
+/// How long a disk with plenty of room is not asked again. If another program fills the disk meanwhile, a write fails and
+/// the caller gets the same answer.
 const PLENTY_FOR: Duration = Duration::from_millis(100);
 
 /// Bytes of the log beside each page.

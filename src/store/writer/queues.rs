@@ -1,7 +1,7 @@
 //! The queues of jobs, and the writer's wait for them.
 //!
-//! Not crossbeam channels: a thread that waits for several of them spins and yields before it sleeps. At 50 events a second
-//! that was a seventh of an event's system calls. Here the writer sleeps at once, and only a job that cannot wait wakes it.
+//! Not crossbeam channels: a thread that waits for several channels spins and yields before sleeping. At 50 events a second
+//! the yields were a seventh of an event's system calls. Here the writer sleeps at once, and only an urgent job wakes it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
