@@ -12,7 +12,7 @@ use crate::base::id::DeliverySeq;
 use crate::model::delivery::{Delivery, DeliveryState};
 use crate::model::lane::{self, Ordering};
 use crate::model::waiting::blocked;
-use crate::store::page::MAX_LOOKED_AT;
+use crate::store::page::MAX_OF_INDEX;
 use crate::store::{delivery_lists, lane_lists, settlement, subscriptions};
 
 /// The most deliveries that are counted in a lane.
@@ -166,7 +166,7 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
                 let Some(item) = item else { continue };
                 counted = counted.saturating_add(item.waiting);
                 items.push(item);
-                if counted >= MAX_LOOKED_AT {
+                if counted >= MAX_OF_INDEX {
                     next = Some(lane);
                     break;
                 }

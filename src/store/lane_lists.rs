@@ -3,7 +3,7 @@
 //! Not here: heads and changes ([`crate::store::lanes`]).
 
 use crate::store::lanes::HEAD;
-use crate::store::page::MAX_LOOKED_AT;
+use crate::store::page::MAX_OF_INDEX;
 use crate::store::prelude::*;
 
 // Each statement reads one row per lane, in the order of its index.
@@ -78,7 +78,7 @@ pub fn fronts(
     limit: usize,
 ) -> Result<(Vec<Front>, Option<i64>)> {
     let mut statement = tx.prepare(if is_blocked { WITHOUT_HEAD } else { WITH_HEAD })?;
-    let mut lanes = statement.query((after, tenant, subscription, MAX_LOOKED_AT))?;
+    let mut lanes = statement.query((after, tenant, subscription, MAX_OF_INDEX))?;
     let mut found: Vec<Front> = Vec::new();
     let mut looked_at = 0_u32;
     while let Some(row) = lanes.next()? {
@@ -88,7 +88,7 @@ pub fn fronts(
             found.push((lane, delivery));
         }
         looked_at = looked_at.saturating_add(1);
-        if found.len() >= limit || looked_at >= MAX_LOOKED_AT {
+        if found.len() >= limit || looked_at >= MAX_OF_INDEX {
             return Ok((found, Some(lane)));
         }
     }
@@ -105,6 +105,6 @@ pub fn front(tx: &ReadTx<'_>, lane: i64) -> Result<Option<(DeliverySeq, bool)>> 
 
 /// The parked deliveries of a lane.
 pub fn parked(tx: &ReadTx<'_>, tenant: &str, lane: i64, limit: u32) -> Result<Vec<DeliverySeq>> {
-    let most = MAX_LOOKED_AT;
+    let most = MAX_OF_INDEX;
     tx.list(PARKED, (lane, tenant, most, limit))
 }

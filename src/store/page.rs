@@ -61,7 +61,10 @@ macro_rules! newest_of_id {
 pub(super) use {cutoff, newest_first, newest_of_id, newest_seq, row_from};
 
 /// How many rows a page reads at most for a filter without an index.
-pub const MAX_LOOKED_AT: u32 = 20_000;
+pub const MAX_LOOKED_AT: u32 = 10_000;
+
+/// How many rows of an index are read at most for one answer.
+pub const MAX_OF_INDEX: u32 = 20_000;
 
 /// A request for a page of a tenant's rows, newest first.
 #[derive(Clone, Copy, Debug)]

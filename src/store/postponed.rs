@@ -1,7 +1,7 @@
 //! Deliveries that have waited for too long behind others in their lane or funnel.
 
 use crate::store::column::to_json;
-use crate::store::page::MAX_LOOKED_AT;
+use crate::store::page::MAX_OF_INDEX;
 use crate::store::prelude::*;
 
 pub(super) const HAS_LIMIT: &str = "
@@ -61,7 +61,7 @@ pub fn find(
     found.retain(|delivery| !in_flight.contains(delivery));
     let numbers: Vec<i64> = in_flight.iter().map(|delivery| delivery.0).collect();
     let busy = to_json("the deliveries", &numbers)?;
-    let params = (subscription, due_by, limit, busy, MAX_LOOKED_AT);
+    let params = (subscription, due_by, limit, busy, MAX_OF_INDEX);
     found.extend(tx.rows(IN_FUNNEL, params, seq)?);
     Ok(found)
 }

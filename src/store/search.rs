@@ -52,7 +52,7 @@ macro_rules! by_id {
     };
 }
 
-/// Hits among the newest rows that meet a condition.
+/// Hits among the newest rows of a tenant, which an index finds.
 macro_rules! newest {
     ($limit:literal of $table:literal where $of:literal, $value:literal $(, $own:expr)?) => {
         hits!(
@@ -118,9 +118,10 @@ pub(super) const EVENTS_OF_KEY: &str = hits!(
     "outbox AS t INDEXED BY outbox_identity",
     "AND t.source_system = ?5 ORDER BY t.idempotency_key DESC"
 );
-pub(super) const EVENTS_OF_WEBHOOK_ID: &str = newest!(
-    1000 of "outbox" where "seq > (SELECT max(seq) FROM outbox) - 1000",
-    "webhook_id(t.tenant, t.source_system, t.idempotency_key)", own!()
+pub(super) const EVENTS_OF_WEBHOOK_ID: &str = hits!(
+    "webhook_id(t.tenant, t.source_system, t.idempotency_key)",
+    "outbox AS t NOT INDEXED",
+    sql!("AND t.seq > (SELECT max(seq) FROM outbox) - 1000 " own!() " ORDER BY t.seq DESC")
 );
 pub(super) const EVENTS_OF_WEBHOOK_ID_OF_TENANT: &str = newest!(
     1000 of "outbox" where "tenant = ?1 AND tenant <> 'default'",
@@ -142,11 +143,16 @@ pub(super) const WEBHOOK_EVENT_OF_IDENTITY: &str = "
      CROSS JOIN webhook_events AS t ON t.seq = n.seq";
 /// Whether a tenant may have more events than those of which types are looked at.
 pub(super) const HAS_MORE_EVENTS: &str = "
-    SELECT CASE ?1 WHEN 'default' THEN (SELECT max(seq) FROM outbox) - (SELECT min(seq) FROM outbox) >= 5000
-                   ELSE EXISTS (SELECT 1 FROM outbox WHERE tenant = ?1 AND tenant <> 'default' LIMIT 1 OFFSET 5000) END
-           OR EXISTS (SELECT 1 FROM webhook_events WHERE tenant = ?1 LIMIT 1 OFFSET 5000)";
-pub(super) const EVENTS_OF_TYPE: &str = newest!(
-    5000 of "outbox" where "seq > (SELECT max(seq) FROM outbox) - 5000", "t.event_type", own!()
+    SELECT CASE ?1
+           WHEN 'default' THEN
+                coalesce((SELECT max(seq) FROM outbox) - (SELECT min(seq) FROM outbox), 0) >= 5000
+                OR coalesce((SELECT max(seq) FROM webhook_events) - (SELECT min(seq) FROM webhook_events), 0) >= 5000
+           ELSE EXISTS (SELECT 1 FROM outbox WHERE tenant = ?1 AND tenant <> 'default' LIMIT 1 OFFSET 5000)
+                OR EXISTS (SELECT 1 FROM webhook_events WHERE tenant = ?1 LIMIT 1 OFFSET 5000) END";
+pub(super) const EVENTS_OF_TYPE: &str = hits!(
+    "t.event_type",
+    "outbox AS t NOT INDEXED",
+    sql!("AND t.seq > (SELECT max(seq) FROM outbox) - 5000 " own!() " ORDER BY t.seq DESC")
 );
 pub(super) const EVENTS_OF_TYPE_OF_TENANT: &str = newest!(
     5000 of "outbox" where "tenant = ?1 AND tenant <> 'default'", "t.event_type", own!()
@@ -158,11 +164,21 @@ pub(super) const WEBHOOK_EVENTS_OF_ID: &str = hits!(
     "webhook_events AS t INDEXED BY webhook_events_identity",
     "AND t.provider = ?5 ORDER BY t.provider_event_id DESC"
 );
-pub(super) const WEBHOOK_EVENTS_OF_WEBHOOK_ID: &str = newest!(
+pub(super) const WEBHOOK_EVENTS_OF_WEBHOOK_ID: &str = hits!(
+    "webhook_id(t.tenant, 'in:' || t.provider, t.provider_event_id)",
+    "webhook_events AS t NOT INDEXED",
+    "AND t.seq > (SELECT max(seq) FROM webhook_events) - 1000 ORDER BY t.seq DESC"
+);
+pub(super) const WEBHOOK_EVENTS_OF_WEBHOOK_ID_OF_TENANT: &str = newest!(
     1000 of "webhook_events" where "tenant = ?1",
     "webhook_id(t.tenant, 'in:' || t.provider, t.provider_event_id)"
 );
-pub(super) const WEBHOOK_EVENTS_OF_TYPE: &str =
+pub(super) const WEBHOOK_EVENTS_OF_TYPE: &str = hits!(
+    "t.event_type",
+    "webhook_events AS t NOT INDEXED",
+    "AND t.seq > (SELECT max(seq) FROM webhook_events) - 5000 ORDER BY t.seq DESC"
+);
+pub(super) const WEBHOOK_EVENTS_OF_TYPE_OF_TENANT: &str =
     newest!(5000 of "webhook_events" where "tenant = ?1", "t.event_type");
 
 /// Hits among things with a name, of which a tenant has few.
@@ -283,10 +299,15 @@ const FIELDS: [Field; 13] = {
             ..field(WebhookEvent, "provider_event_id", WEBHOOK_EVENTS_OF_ID)
         },
         Field {
+            of_tenant: Some(WEBHOOK_EVENTS_OF_WEBHOOK_ID_OF_TENANT),
             fits: is_webhook_id,
             ..field(WebhookEvent, "webhook_id", WEBHOOK_EVENTS_OF_WEBHOOK_ID)
         },
-        Field { fits: is_type, ..field(WebhookEvent, "event_type", WEBHOOK_EVENTS_OF_TYPE) },
+        Field {
+            of_tenant: Some(WEBHOOK_EVENTS_OF_TYPE_OF_TENANT),
+            fits: is_type,
+            ..field(WebhookEvent, "event_type", WEBHOOK_EVENTS_OF_TYPE)
+        },
         Field { min_prefix: MIN_UUID_PREFIX, ..field(Subscription, "id", SUBSCRIPTIONS_BY_ID) },
         field(Subscription, "name", SUBSCRIPTIONS_OF_NAME),
         field(Provider, "name", PROVIDERS_OF_NAME),

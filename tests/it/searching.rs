@@ -52,6 +52,16 @@ fn a_plus_in_a_query_is_a_space() {
 }
 
 #[test]
+fn a_box_that_has_seen_nothing_finds_nothing() {
+    let rig = Rig::new();
+    for text in ["invoice", "4711", "evt_abc", "invoice 4711"] {
+        let found = search(&rig, text);
+        assert_eq!(found["items"], json!([]), "{text}");
+        assert_eq!(found["incomplete"].is_null(), text != "evt_abc", "{text}: {found}");
+    }
+}
+
+#[test]
 fn a_number_finds_an_event_by_its_aggregate_and_its_key_and_a_webhook_by_the_providers_id() {
     let (rig, receiver) = Rig::subscribed("shop-4711");
     let check = json!({ "token": { "header": "X-Token" } });

@@ -15,7 +15,7 @@ use crate::model::delivery::DeliveryState;
 use crate::model::outcome::AttemptClass;
 use crate::store::column::{Count, cell};
 use crate::store::error::Result;
-use crate::store::page::{MAX_LOOKED_AT, Span};
+use crate::store::page::{MAX_OF_INDEX, Span};
 use crate::store::sql::{in_order, sql};
 use crate::store::subscriptions;
 use crate::store::tx::ReadTx;
@@ -177,7 +177,7 @@ impl<'a> Search<'a> {
         if let Some(ids) = &self.ids {
             return self.next_of_ids(ids, after, limit);
         }
-        let skipped = MAX_LOOKED_AT.saturating_sub(1);
+        let skipped = MAX_OF_INDEX.saturating_sub(1);
         let place = (&self.job.tenant, after, skipped);
         let end: Option<i64> = self.tx.find(PLACE, place)?;
         let found = self.rows(NEXT, after, limit, params![end.unwrap_or(i64::MAX)])?;
@@ -205,7 +205,7 @@ impl<'a> Search<'a> {
     /// The next dead letters of a lane after a place, in its order.
     fn next_of_lane(&self, lane: i64, place: Place, limit: u32) -> Result<FoundInLane> {
         let (order_at, seq) = place;
-        let skipped = MAX_LOOKED_AT.saturating_sub(1);
+        let skipped = MAX_OF_INDEX.saturating_sub(1);
         let end: Option<Place> =
             self.tx.first(PLACE_IN_LANE, (lane, order_at, seq, skipped), |row| {
                 Ok((row.get(0)?, row.get(1)?))

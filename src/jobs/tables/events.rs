@@ -18,7 +18,7 @@ use crate::model::subscription::{Routed, Subscription};
 use crate::store::deliveries::{OrderedBy, Origin, Route};
 use crate::store::error::{Error, Result};
 use crate::store::legal_holds::{can_be_expunged, is_held_by};
-use crate::store::page::{MAX_LOOKED_AT, number_at};
+use crate::store::page::{MAX_OF_INDEX, number_at};
 use crate::store::sql::{changes, columns};
 use crate::store::tx::{ReadTx, WriteTx, tuple};
 use crate::store::{
@@ -260,7 +260,7 @@ impl Search<'_> {
         let Some(next) = self.tx.find::<i64>(statements.first_after, (after, end))? else {
             return Ok((Vec::new(), end.max(after)));
         };
-        let last = next.saturating_add(i64::from(MAX_LOOKED_AT)).min(end);
+        let last = next.saturating_add(i64::from(MAX_OF_INDEX)).min(end);
         let JobFilter { event_type, since, until, .. } = &self.job.filter;
         let mut params: Vec<&dyn ToSql> =
             vec![&self.job.tenant, &after, &last, &limit, event_type, since, until];

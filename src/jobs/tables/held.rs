@@ -13,7 +13,7 @@ use crate::model::name::Name;
 use crate::model::waiting;
 use crate::store::column::Count;
 use crate::store::error::Result;
-use crate::store::page::MAX_LOOKED_AT;
+use crate::store::page::MAX_OF_INDEX;
 use crate::store::subscriptions;
 use crate::store::tx::ReadTx;
 
@@ -45,7 +45,7 @@ pub struct HeldDeliveries {
 /// until enough deliveries were looked at.
 pub fn waiting(tx: &ReadTx<'_>, jobs: &[Job]) -> Result<BTreeMap<i64, u64>> {
     let mut found = BTreeMap::new();
-    let mut left = u64::from(MAX_LOOKED_AT);
+    let mut left = u64::from(MAX_OF_INDEX);
     let most = u64::try_from(MAX_REACHED).unwrap_or(u64::MAX);
     for job in jobs.iter().filter(|job| job.state == JobState::Completed && job.new.kind.sends()) {
         let Some(rest) = left.checked_sub(job.progress.deliveries.min(most)) else { break };
