@@ -35,6 +35,8 @@ const SUBSCRIPTIONS: i64 = 20;
 /// The largest page, in kilobytes, and the slowest, in milliseconds.
 const MAX_KB: f64 = 40.0;
 const MAX_MS: f64 = 20.0;
+/// The most kilobytes of a page on the wire.
+const MAX_WIRE_KB: f64 = 12.0;
 
 const SUBSCRIBE: &str = "
     INSERT INTO subscriptions (id, name, event_types, url, ordering, created_at, updated_at)
@@ -252,6 +254,17 @@ impl Line {
         }
     }
 
+    /// The kilobytes of a page's body as browsers ask for it: compressed.
+    fn compressed(&mut self, path: &str) -> f64 {
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nhost: rig\r\naccept-encoding: gzip\r\n{}\r\n",
+            self.who
+        );
+        let input = self.exchange(&request);
+        let (head, whole) = wire::ends(&input).unwrap();
+        (whole - head) as f64 / 1e3
+    }
+
     /// Median and p99 in milliseconds, and the largest answer in kilobytes.
     fn measure(&mut self, path: &str, times: u32) -> (f64, f64, f64) {
         let (mut spans, mut bytes) = (Vec::new(), 0);
@@ -412,6 +425,8 @@ fn measure(report: &mut Report, server: &Server, (events, options): (i64, Option
         );
         report.at_most(format!("{page}: p99"), p99, "ms", MAX_MS);
         report.at_most(format!("{page}: size"), kilobytes, "kB", MAX_KB);
+        let on_the_wire = browser.compressed(page);
+        report.at_most(format!("{page}: on the wire"), on_the_wire, "kB", MAX_WIRE_KB);
     }
     for path in ["/console/", "/console/events", "/console/deliveries?state=pending"] {
         unchanged(report, &mut browser, path, times);

@@ -1,9 +1,16 @@
 //! Finds every page: follows the links of pages as a person would, one or two of each kind.
+//!
+//! One page of each kind is looked at; with `ONCEBOX_EVERY_PAGE`, which `.ci/nightly` sets, two.
 
 use crate::browser::world::prelude::*;
 
-/// Pages of one kind that are looked at.
+/// Pages of one kind whose links are followed.
 const EACH: usize = 2;
+
+/// Whether the long form was asked for.
+pub(crate) fn is_long() -> bool {
+    std::env::var_os("ONCEBOX_EVERY_PAGE").is_some()
+}
 
 /// What a page's address has in common with its siblings: ids and values are left out.
 pub(crate) fn kind(path: &str) -> String {
@@ -43,7 +50,7 @@ const links = async (path) => {
 Promise.all(paths.map(links)).then(done);
 ";
 
-/// The paths of all pages that can be reached by links, each kind at most twice. The browser is in the console.
+/// The paths of pages of all kinds that can be reached by links. The browser is in the console.
 #[track_caller]
 pub(crate) fn pages(browser: &Browser<'_>) -> Vec<String> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
@@ -69,6 +76,10 @@ pub(crate) fn pages(browser: &Browser<'_>) -> Vec<String> {
         let links = browser.run_until_done(LINKS, &json!([new]));
         let links = links.as_array().unwrap().iter().filter_map(Value::as_array).flatten();
         next = links.map(|link| link.as_str().unwrap().to_owned()).collect();
+    }
+    if !is_long() {
+        let mut kinds = BTreeSet::new();
+        found.retain(|path| kinds.insert(kind(path)));
     }
     found
 }

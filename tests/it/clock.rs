@@ -229,6 +229,7 @@ impl Box {
                 self.confirming.always(Reply::status(200));
             }
             self.rig.advance(secs(DAY));
+            thread::sleep(Duration::from_millis(10));
             last = self.kept();
         }
     }

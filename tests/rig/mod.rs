@@ -32,6 +32,7 @@ use oncebox::http::client::Sender;
 use oncebox::http::message::{Head, Method};
 use oncebox::pipeline::source_marks::SourceMarks;
 use oncebox::sys::disk::{Gauge, Space};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -135,6 +136,8 @@ pub(crate) struct Rig {
     faults: Faults,
     line: Option<Arc<dyn Sender>>,
     pub(crate) token: String,
+    /// Looks at the database while the service runs: a new connection would read the whole schema for each question.
+    looking: Mutex<Option<rusqlite::Connection>>,
     home: TempDir,
 }
 
@@ -221,6 +224,7 @@ impl Rig {
             faults,
             line: None,
             token,
+            looking: Mutex::default(),
             home,
         };
         rig.appliance = Some(rig.appliance_again()?);
@@ -237,6 +241,7 @@ impl Rig {
 
     /// Stops it, and returns what made it end by itself.
     pub(crate) fn stop_failed(&mut self) -> Error {
+        self.look_no_more();
         self.appliance.take().unwrap().stop().unwrap_err()
     }
 
@@ -269,6 +274,7 @@ impl Rig {
 
     /// Stops it in order.
     pub(crate) fn stop(&mut self) {
+        self.look_no_more();
         self.appliance.take().unwrap().stop().unwrap();
     }
 
@@ -331,7 +337,6 @@ impl Rig {
     /// The same by a schedule that is not at the wall's time.
     #[track_caller]
     pub(crate) fn settle_at(&self, now: Timestamp) {
-        let conn = self.file();
         let due = format!(
             "SELECT seq FROM deliveries AS d WHERE state = 'pending' AND head = 1 AND due_at <= {now}
                 AND NOT EXISTS (SELECT 1 FROM subscriptions AS s
@@ -343,7 +348,7 @@ impl Rig {
                                  WHERE t.name = d.tenant AND t.suspended_at IS NOT NULL)",
             now = now.ms()
         );
-        until("everything due is sent and settled", || file::lines(&conn, &due).is_empty());
+        until("everything due is sent and settled", || self.lines(&due).is_empty());
     }
 
     /// Lets time pass by as much again and again until this holds.
@@ -416,7 +421,16 @@ impl Rig {
     /// The rows of a query.
     #[track_caller]
     pub(crate) fn lines(&self, sql: &str) -> Vec<String> {
-        file::lines(&self.file(), sql)
+        if self.appliance.is_none() {
+            return file::lines(&self.file(), sql);
+        }
+        let mut looking = self.looking.lock();
+        file::lines(looking.get_or_insert_with(|| self.file()), sql)
+    }
+
+    /// Closes the connection of [`Rig::lines`]: the last one that closes tidies the file up.
+    fn look_no_more(&self) {
+        *self.looking.lock() = None;
     }
 
     /// Everything that is carried out, as text.
@@ -655,6 +669,7 @@ impl Rig {
 
 impl Drop for Rig {
     fn drop(&mut self) {
+        self.look_no_more();
         let Some(appliance) = self.appliance.take() else { return };
         // A test that fails has said why; stopping could wait for what it left hanging.
         if thread::panicking() {

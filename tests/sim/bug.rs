@@ -61,7 +61,7 @@ impl Bug {
         (Self::HoldNotTold, 0),
         (Self::ProbeGateOpen, 0),
         (Self::OfflineCounts, 3),
-        (Self::CutCounts, 0),
+        (Self::CutCounts, 42),
         (Self::HoldNotEnded, 0),
         (Self::WaitsNotMoved, 117),
         (Self::BlockNotSeen, 53),
@@ -70,10 +70,10 @@ impl Bug {
         (Self::ConfirmedByOldUrl, 120),
         (Self::FunnelNotRung, 635),
         (Self::OlderCallMade, 3),
-        (Self::HeldCallMade, 478),
+        (Self::HeldCallMade, 82),
         (Self::SameStateForgotten, 242),
-        (Self::ParentNotTold, 6),
-        (Self::HeadNotAsked, 168),
+        (Self::ParentNotTold, 0),
+        (Self::HeadNotAsked, 66),
     ];
 
     /// SQL that is run then.

@@ -22,7 +22,7 @@ use crate::sim::file::Disk;
 use crate::sim::world::{Ended, World};
 
 /// Seeds that are tried where nobody says how many.
-const SEEDS: u32 = 250;
+const SEEDS: u32 = 60;
 /// Lines of a report: the last of what happened.
 const LINES: usize = 1000;
 
