@@ -28,6 +28,8 @@ mod backup;
 #[cfg(all(feature = "service", not(feature = "internals")))]
 mod base;
 #[cfg(all(feature = "service", not(feature = "internals")))]
+mod bench;
+#[cfg(all(feature = "service", not(feature = "internals")))]
 mod cli;
 #[cfg(all(feature = "service", not(feature = "internals")))]
 mod config;
@@ -103,7 +105,7 @@ macro_rules! open {
     ($($room:ident)*) => {$(pub mod $room;)*};
 }
 #[cfg(feature = "internals")]
-open! { alerts api app archive backup base cli config conformance console databases demo env event_types formats health_probes http jobs keys model pipeline privacy signatures sources store sys targets telemetry }
+open! { alerts api app archive backup base bench cli config conformance console databases demo env event_types formats health_probes http jobs keys model pipeline privacy signatures sources store sys targets telemetry }
 
 pub use rusqlite;
 

@@ -13,7 +13,7 @@ use crate::cli::prelude::*;
 
 /// The commands under each heading, with a space between them. A command that is not listed comes under [`REST`].
 const GROUPS: [(&str, &str); 4] = [
-    ("Run it", "serve demo status top console"),
+    ("Run it", "serve demo bench status top console"),
     (
         "Send and look",
         "emit event webhook delivery dead-letter external-call lane job consume listen trigger \

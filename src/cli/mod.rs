@@ -9,6 +9,7 @@ mod archive;
 mod audit;
 mod backup;
 mod batch_files;
+mod bench;
 mod clock;
 mod config;
 mod conformance;
@@ -80,6 +81,8 @@ enum Command {
     Serve(serve::Serve),
     /// Prove exactly-once: 10,000 invoices through crashes, lost answers and hanging receivers
     Demo(demo::Demo),
+    /// Measure what Oncebox does on this machine, in half a minute and without an installation
+    Bench(bench::Bench),
     /// One process of the demo, which starts it
     #[command(hide = true)]
     DemoPart(demo::DemoPart),
@@ -133,7 +136,7 @@ impl Command {
     #[rustfmt::skip]
     fn run(&self, global: &GlobalArgs) -> Result<(), Failure> {
         run!(self, global, [
-            Serve, Demo, DemoPart, Status, Top, Consume, Listen, Trigger,
+            Serve, Demo, Bench, DemoPart, Status, Top, Consume, Listen, Trigger,
             VerifySignature, BatchFiles, Pii, Doctor,
             Config, Apply, Export, Backup, Restore, Migrate, Conformance, OpenApi, Completions, Manual
         ])

@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
 use crate::base::clock::Clock;
 use crate::base::stop::Stop;
-use crate::config::Environment;
+use crate::demo::process;
 use crate::demo::site::{Error, LOGISTICS_READY, Role, Site, loopback_client};
 use crate::http::client::{Call, Client};
 
@@ -55,26 +54,20 @@ impl Children {
         let log = OpenOptions::new().create(true).append(true).open(&path);
         let log = log.map_err(Error::file(&path))?;
         let life = self.lives.entry(role).or_default();
-        let mut command = Command::new(&self.program);
-        match role {
+        let mut command = match role {
             Role::Oncebox | Role::Downstream => {
-                command.arg("serve").arg("--until-stdin-ends");
-                command.arg("--config").arg(self.site.settings(role));
+                process::serve(&self.program, &self.site.settings(role))
             }
             Role::Finance | Role::Logistics => {
+                let mut command = Command::new(&self.program);
                 command.arg("demo-part").arg(role.word());
                 command.arg("--site").arg(self.site.file());
                 command.arg("--life").arg(life.to_string());
+                process::apart(&mut command);
+                command
             }
-        }
+        };
         *life = life.saturating_add(1);
-        // The settings of a real service must not reach the demo.
-        for (name, _) in Environment::of_process().settings() {
-            command.env_remove(name);
-        }
-        command.env_remove("ONCEBOX_CONFIG");
-        // Its own process group, so that Ctrl-C only reaches the parent, which stops the children in order.
-        command.process_group(0).stdin(Stdio::piped());
         command.stdout(log.try_clone().map_err(Error::file(&path))?).stderr(log);
         let child = command.spawn().map_err(Error::about(role))?;
         self.running.insert(role, child);

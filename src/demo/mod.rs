@@ -15,10 +15,11 @@ pub mod finance;
 mod line;
 pub mod logistics;
 mod plot;
+pub mod process;
 mod progress;
 mod report;
-mod setup;
-mod site;
+pub mod setup;
+pub mod site;
 mod store;
 mod topic;
 
@@ -65,10 +66,12 @@ pub struct Options {
     pub broken: Broken,
 }
 
-/// The demo's directory. It is removed when dropped, unless `keep` is set.
-struct DemoDirectory {
-    dir: PathBuf,
-    keep: bool,
+/// The directory of a run. It is removed when dropped, unless `keep` is set.
+pub struct DemoDirectory {
+    /// Its path.
+    pub dir: PathBuf,
+    /// Whether it stays.
+    pub keep: bool,
 }
 
 impl Drop for DemoDirectory {
@@ -77,7 +80,7 @@ impl Drop for DemoDirectory {
             return;
         }
         if let Err(error) = fs::remove_dir_all(&self.dir) {
-            tracing::warn!(%error, dir = %self.dir.display(), "the demo's directory could not be removed");
+            tracing::warn!(%error, dir = %self.dir.display(), "the directory could not be removed");
         }
     }
 }

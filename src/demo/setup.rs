@@ -72,7 +72,7 @@ fn text(value: &Value, field: &str) -> String {
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The API of one Oncebox, with its administrator's token.
-pub(super) struct Api {
+pub struct Api {
     client: Client,
     base: String,
     headers: [(String, String); 2],
@@ -86,7 +86,7 @@ impl Api {
     }
 
     /// The API at an address, with the token in a file.
-    pub(super) fn at(address: SocketAddr, token: &Path) -> Result<Self, Error> {
+    pub fn at(address: SocketAddr, token: &Path) -> Result<Self, Error> {
         let admin = read_line(token)?;
         Ok(Self {
             client: loopback_client()?,
@@ -98,7 +98,8 @@ impl Api {
         })
     }
 
-    pub(super) fn request(
+    /// Asks for something; `what` says in an error what it was.
+    pub fn request(
         &self,
         method: &str,
         path: &str,
@@ -128,7 +129,7 @@ impl Api {
     }
 
     /// Pending deliveries; `None` if it does not answer.
-    pub(super) fn pending(&self) -> Option<u32> {
+    pub fn pending(&self) -> Option<u32> {
         let stats =
             self.request("GET", "/v1/stats", "asking for its numbers", &Value::Null).ok()?;
         u32::try_from(stats.get("pending")?.as_u64()?).ok()

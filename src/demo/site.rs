@@ -33,6 +33,8 @@ pub(super) const MAX_ATTEMPTS: u32 = 1000;
 pub(super) const TIMEOUT: Duration = Duration::from_secs(1);
 /// Most requests to Logistics in flight.
 pub(super) const CAP: u32 = 32;
+/// Most idle connections of a client.
+const CONNECTIONS: usize = 16;
 /// The first port that is tried. The range is below the system's ports for outgoing connections, so that no other
 /// program takes a port while its process is dead.
 const PORT_FIRST: u16 = 20_000;
@@ -271,7 +273,7 @@ impl Site {
 }
 
 /// Reads a file with one line in it.
-pub(super) fn read_line(path: &Path) -> Result<String, Error> {
+pub fn read_line(path: &Path) -> Result<String, Error> {
     Ok(fs::read_to_string(path).map_err(Error::file(path))?.trim().to_owned())
 }
 
@@ -283,13 +285,13 @@ pub(super) fn write_secret(path: &Path, line: &str) -> Result<(), Error> {
 }
 
 /// A client that may call loopback addresses.
-pub(super) fn loopback_client() -> Result<Client, Error> {
+pub fn loopback_client() -> Result<Client, Error> {
     let loopback = Ipv4Net::new_assert(Ipv4Addr::LOCALHOST, 8).trunc();
     let settings = ClientSettings {
         policy: AddressPolicy::new(vec![IpNet::V4(loopback)]),
         ca_pem: None,
         connect_timeout: TIMEOUT,
-        idle_connections: 2,
+        idle_connections: CONNECTIONS,
         proxy: None,
     };
     Client::new(settings).map_err(|error| Error::Failed(error.to_string()))
@@ -297,7 +299,7 @@ pub(super) fn loopback_client() -> Result<Client, Error> {
 
 /// Finds four free ports. The search starts at a random port, because the port of another demo's killed process also looks
 /// free.
-pub(super) fn four_ports() -> Result<[SocketAddr; 4], Error> {
+pub fn four_ports() -> Result<[SocketAddr; 4], Error> {
     let start = u16::try_from(SystemDraw::new().below(u64::from(PORTS))).unwrap_or(0);
     let mut found = Vec::new();
     for step in 0..PORTS {
@@ -328,11 +330,12 @@ pub enum Error {
 
 impl Error {
     /// An error about something, such as a file.
-    pub(super) fn about<E: Display>(what: impl Display) -> impl FnOnce(E) -> Self {
+    pub fn about<E: Display>(what: impl Display) -> impl FnOnce(E) -> Self {
         move |error| Self::Failed(format!("{what}: {error}"))
     }
 
-    pub(super) fn file<E: Display>(path: &Path) -> impl FnOnce(E) -> Self {
+    /// An error about a file.
+    pub fn file<E: Display>(path: &Path) -> impl FnOnce(E) -> Self {
         Self::about(path.display().to_string())
     }
 }

@@ -26,10 +26,22 @@ const NETWORK: [(u64, &str); 6] = [
 
 /// The network file system that a path is on; `None` if the path is on a local one.
 pub fn network_file_system(path: &Path) -> io::Result<Option<&'static str>> {
+    let magic = magic(path)?;
+    Ok(NETWORK.into_iter().find(|(known, _)| *known == magic).map(|(_, name)| name))
+}
+
+/// Whether a path is on a file system in memory.
+pub fn is_in_memory(path: &Path) -> io::Result<bool> {
+    const TMPFS: u64 = 0x0102_1994;
+    const RAMFS: u64 = 0x8584_58f6;
+    Ok([TMPFS, RAMFS].contains(&magic(path)?))
+}
+
+/// The magic number of the file system that a path is on.
+fn magic(path: &Path) -> io::Result<u64> {
     let kind = statfs(path)?.f_type;
     // The sign and the width of the number differ between machines; the magic numbers have 32 bits.
-    let magic = kind.cast_unsigned() & 0xffff_ffff;
-    Ok(NETWORK.into_iter().find(|(known, _)| *known == magic).map(|(_, name)| name))
+    Ok(kind.cast_unsigned() & 0xffff_ffff)
 }
 
 /// The name of this machine for people: that in `/etc/hostname`.
@@ -239,6 +251,22 @@ pub fn children(parent: u32, name: &str) -> Vec<u32> {
     all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_child).collect()
 }
 
+/// Whether a process has ended. Its parent may not have waited for it yet.
+pub fn has_ended(process: u32) -> bool {
+    // The state follows the name in brackets, which may contain spaces.
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, fields)| fields.starts_with('Z'))
+}
+
+/// Bytes that a process has had written to a disk since it began; `None` where the system does not count them. A process
+/// that has ended is counted until its parent has waited for it.
+/// Source: `proc_pid_io(5)`.
+pub fn written_bytes(process: u32) -> Option<u64> {
+    let io = fs::read_to_string(format!("/proc/{process}/io")).ok()?;
+    let line = io.lines().find_map(|line| line.strip_prefix("write_bytes: "))?;
+    line.trim().parse().ok()
+}
+
 /// Sends this process SIGTERM when its standard input ends. The parent holds the other end of the pipe and never writes
 /// to it: the system closes it when the parent ends, even after `kill -9`.
 #[expect(
@@ -266,6 +294,21 @@ mod tests {
         let size = size();
         assert!(size.resident_bytes > 100_000 && size.descriptors >= 3, "{size:?}");
         assert!(descriptors_most().is_none_or(|most| most > size.descriptors));
+    }
+
+    #[test]
+    fn a_child_that_has_ended_is_known_until_its_parent_waits() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let id = child.id();
+        assert!(!has_ended(id));
+        child.kill().unwrap();
+        let stop = crate::base::stop::Stop::new();
+        while !has_ended(id) {
+            stop.wait(std::time::Duration::from_millis(1));
+        }
+        assert!(written_bytes(id).is_some());
+        child.wait().unwrap();
+        assert!(has_ended(id) && written_bytes(id).is_none());
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod as_root;
 mod asking;
 mod auditing;
 mod batching;
+mod benching;
 mod configuring;
 mod consuming;
 mod credentials;

@@ -181,7 +181,7 @@ impl Rig {
     }
 
     /// Asks again until it is so.
-    pub(crate) fn until(&self, what: &str, so: impl Fn(&Self) -> bool) {
+    pub(crate) fn until(&self, what: &str, mut so: impl FnMut(&Self) -> bool) {
         let end = Instant::now() + crate::rig::PATIENCE;
         while !so(self) {
             assert!(Instant::now() < end, "it is still not so: {what}");

@@ -177,3 +177,14 @@ fn below_the_reserve_new_work_waits_outside_and_what_is_there_goes_on() {
     let before = BTreeSet::from(["before".to_owned()]);
     check(home, &receiver, &before);
 }
+
+#[test]
+fn a_machine_is_not_measured_on_a_disk_without_room() {
+    let Some(tmpfs) = Tmpfs::mount(80) else { return };
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_oncebox"));
+    let output = bench.args(["bench", "--dir"]).arg(tmpfs.path()).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("has 80 MB free, and a run asks for 512 MB"), "{said}");
+    assert_eq!(fs::read_dir(tmpfs.path()).unwrap().count(), 0);
+}
