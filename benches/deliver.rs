@@ -23,6 +23,7 @@ mod rig;
 
 use std::time::Duration;
 
+use rig::cost::Cost;
 use rig::floor::{Floor, Rows};
 use rig::load::{Kind, Load, Loaded};
 use rig::report::Report;
@@ -107,38 +108,15 @@ fn cost(report: &mut Report, options: Options) {
     report.line("of which without pages of files", server.own_mib(), "MiB");
     let span = Duration::from_secs(options.pick(3, 10));
     for (pace, rate) in [("50/s", Some(50)), ("500/s", Some(500)), ("saturated", None)] {
-        let mut load = load(&server, "bench.event", 32, Duration::from_millis(500));
-        load.rate = rate;
-        sink.reset();
-        let warm = load.run();
-        sink.wait_for(warm.accepted);
-        sink.reset();
-        load.span = span;
-        let used = || {
-            [
-                server.cpu_seconds() * 1e3,
-                facts::written(server.process()) / 1024.0,
-                facts::written_to_device(&server.data) / 1024.0,
-                server.writer().0,
-            ]
-        };
-        let before = used();
-        let loaded = load.run();
-        let came = sink.wait_for(loaded.accepted);
-        let seconds = came.last_us.saturating_sub(loaded.first_us) as f64 / 1e6;
-        let events = loaded.accepted as f64;
-        report.line(format!("{pace}: accepted and delivered"), events / seconds, "/s");
-        report.line(format!("{pace}: sent to received, p50"), came.p50_us / 1e3, "ms");
-        report.line(format!("{pace}: sent to received, p99"), came.p99_us / 1e3, "ms");
-        let names = [
-            ("processor time per 1,000", "s"),
-            ("written by the process, per event", "KiB"),
-            ("written to the device, per event", "KiB"),
-            ("commits per event", ""),
-        ];
-        for ((name, unit), (after, before)) in names.into_iter().zip(used().iter().zip(before)) {
-            report.line(format!("{pace}: {name}"), (after - before) / events, unit);
-        }
+        let load = Load { rate, ..load(&server, "bench.event", 32, span) };
+        let cost = Cost::of(&server, &sink, &load);
+        report.line(format!("{pace}: accepted and delivered"), cost.per_second, "/s");
+        report.line(format!("{pace}: sent to received, p50"), cost.p50_ms, "ms");
+        report.line(format!("{pace}: sent to received, p99"), cost.p99_ms, "ms");
+        report.line(format!("{pace}: processor time per 1,000"), cost.processor, "s");
+        report.line(format!("{pace}: written by the process, per event"), cost.written, "KiB");
+        report.line(format!("{pace}: written to the device, per event"), cost.to_device, "KiB");
+        report.line(format!("{pace}: commits per event"), cost.commits, "");
     }
     report.line("RSS at saturation", facts::peak_mib(server.process()), "MiB");
     report.line("after it, without pages of files", server.own_mib(), "MiB");

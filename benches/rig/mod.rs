@@ -7,11 +7,13 @@
 
 #![allow(dead_code, reason = "each bench uses its part of the rig")]
 
+pub(crate) mod cost;
 pub(crate) mod epoll;
 pub(crate) mod facts;
 pub(crate) mod floor;
 pub(crate) mod history;
 pub(crate) mod load;
+pub(crate) mod plot;
 pub(crate) mod report;
 pub(crate) mod server;
 pub(crate) mod sink;

@@ -36,9 +36,7 @@ pub(crate) fn fresh_directory(name: &str) -> PathBuf {
 impl Server {
     /// Starts one with an empty file.
     pub(crate) fn start(name: &str) -> Self {
-        let mut server = Self::start_on(&fresh_directory(name));
-        server.keep = false;
-        server
+        Self::start_on(&fresh_directory(name)).with_its_directory()
     }
 
     /// Starts one on a directory that is kept afterwards.
@@ -48,14 +46,18 @@ impl Server {
 
     /// Starts one on a directory that goes with it, with more lines of settings.
     pub(crate) fn start_with(data: &Path, lines: &str) -> Self {
-        let mut server = Self::start_configured(&[], data, lines);
-        server.keep = false;
-        server
+        Self::start_configured(&[], data, lines).with_its_directory()
     }
 
     /// The same, run by another program that is given it as its last arguments.
     pub(crate) fn start_under(runner: &[String], data: &Path) -> Self {
         Self::start_configured(runner, data, "")
+    }
+
+    /// Lets the directory go with the server.
+    pub(crate) fn with_its_directory(mut self) -> Self {
+        self.keep = false;
+        self
     }
 
     fn start_configured(runner: &[String], data: &Path, lines: &str) -> Self {

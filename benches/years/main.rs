@@ -27,7 +27,6 @@
 
 mod box_process;
 mod counted;
-mod plot;
 #[path = "../rig/mod.rs"]
 mod rig;
 mod sink;
@@ -53,7 +52,7 @@ use serde_json::{Value, json};
 
 use box_process::Service;
 use counted::Counted;
-use plot::Panel;
+use rig::plot::{Panel, svg};
 use rig::report::Report;
 use rig::server::fresh_directory;
 use rig::{median, quantile, rest};
@@ -636,7 +635,7 @@ fn plot(months: &[Month]) {
         },
     ];
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("years.svg");
-    fs::write(&path, plot::svg(&panels)).unwrap();
+    fs::write(&path, svg(&panels, 12)).unwrap();
     println!("  {}", path.display());
 }
 

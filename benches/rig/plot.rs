@@ -1,4 +1,4 @@
-//! The plot: lines over months, as SVG.
+//! The plot: lines over time, as SVG.
 
 use std::fmt::Write;
 
@@ -13,8 +13,8 @@ pub(crate) struct Panel {
     pub(crate) lines: Vec<(&'static str, Vec<f64>)>,
 }
 
-/// Draws the panels below each other.
-pub(crate) fn svg(panels: &[Panel]) -> String {
+/// Draws the panels below each other, with a mark at each `tick` values.
+pub(crate) fn svg(panels: &[Panel], tick: usize) -> String {
     let height = panels.len() as f64 * (PANEL + 50.0);
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {height}\" font-family=\"sans-serif\" \
@@ -22,12 +22,12 @@ pub(crate) fn svg(panels: &[Panel]) -> String {
         WIDTH + LEFT + 20.0
     );
     for (n, panel) in panels.iter().enumerate() {
-        draw(&mut out, panel, n as f64 * (PANEL + 50.0) + 25.0);
+        draw(&mut out, panel, n as f64 * (PANEL + 50.0) + 25.0, tick);
     }
     out + "</svg>\n"
 }
 
-fn draw(out: &mut String, Panel { title, lines }: &Panel, top: f64) {
+fn draw(out: &mut String, Panel { title, lines }: &Panel, top: f64, tick: usize) {
     let values = || lines.iter().flat_map(|(_, values)| values);
     let most = values().copied().fold(f64::MIN_POSITIVE, f64::max) * 1.1;
     let (bottom, right) = (top + PANEL, LEFT + WIDTH);
@@ -44,9 +44,9 @@ fn draw(out: &mut String, Panel { title, lines }: &Panel, top: f64) {
     for (n, (name, values)) in lines.iter().enumerate() {
         let step = WIDTH / (values.len().max(2) - 1) as f64;
         let mut points = String::new();
-        // A month in which it was not measured has 0.
-        for (month, value) in values.iter().enumerate().filter(|(_, value)| **value > 0.0) {
-            let (x, y) = (LEFT + month as f64 * step, bottom - value / most * PANEL);
+        // A time at which it was not measured has 0.
+        for (at, value) in values.iter().enumerate().filter(|(_, value)| **value > 0.0) {
+            let (x, y) = (LEFT + at as f64 * step, bottom - value / most * PANEL);
             write!(points, "{x:.1},{y:.1} ").unwrap();
         }
         let (color, x) = (COLORS[n % COLORS.len()], LEFT + 300.0 + 150.0 * n as f64);
@@ -57,8 +57,8 @@ fn draw(out: &mut String, Panel { title, lines }: &Panel, top: f64) {
             top - 7.0
         )
         .unwrap();
-        for year in (12..values.len()).step_by(12) {
-            let x = LEFT + year as f64 * step;
+        for mark in (tick..values.len()).step_by(tick) {
+            let x = LEFT + mark as f64 * step;
             writeln!(out, "<path d=\"M{x:.1} {bottom}v4\" stroke=\"#888\"/>").unwrap();
         }
     }
