@@ -29,7 +29,7 @@ pub struct Report {
     pub delivered: Delivered,
     /// What an event writes that is alone.
     pub written: Written,
-    /// How long a card lasts; nothing where the system does not count what a process writes.
+    /// How long a card lasts; nothing where bytes are not counted.
     pub wear: Option<Wear>,
     /// A sentence about each.
     pub verdicts: Verdicts,
@@ -58,7 +58,7 @@ pub struct Written {
     pub events: u64,
     /// How many came in a second.
     pub per_second: u64,
-    /// Bytes that the service had written for one of them; nothing where the system does not count them.
+    /// Bytes that the service had written for one of them; nothing in memory, or where the system does not count them.
     pub bytes_an_event: Option<u64>,
 }
 
@@ -162,7 +162,8 @@ fn about_rate(does: &str, per_second: u64) -> String {
 
 fn about_wear(wear: Option<Wear>) -> String {
     let Some(wear) = wear else {
-        return "This system does not count what a process writes, so the wear of a card is not known.".to_owned();
+        return "What a process writes is not counted here, so the wear of a card is not known."
+            .to_owned();
     };
     let Wear { gb_a_year, card_tb, .. } = wear;
     let years = wear.years();
