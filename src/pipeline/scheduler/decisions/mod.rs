@@ -46,6 +46,8 @@ pub const FIRST_TRY: Duration = Duration::from_secs(1);
 /// The part of the deliverers that may wait for a tenant's new or hanging endpoints before first requests are cut short. For
 /// all tenants together it is half.
 const UNCUT_PART: usize = 8;
+/// Of so many deliverers fast endpoints leave one for first requests.
+const KEPT_PART: usize = 64;
 /// Latencies remembered per subscription.
 const LATENCIES_KEPT: usize = 20;
 
@@ -563,8 +565,12 @@ impl Machine {
         is_shared: bool,
     ) -> Option<Startable> {
         let window = self.windows.get(&subscription)?;
-        // Half of the deliverers are kept for first requests, so that no subscription takes all of them.
-        let plenty = self.load.is_plenty(window.pace, self.deliverers);
+        // Deliverers are kept for first requests: half of them, or one while fast endpoints stay below their caps.
+        let is_modest = window.is_fast()
+            && window.in_flight < window.cap()
+            && window.in_flight.saturating_mul(2) < self.deliverers;
+        let plenty = self.load.is_plenty(window.pace, self.deliverers)
+            || (is_modest && self.load.leaves_some(self.deliverers));
         let own = self.tenants.get(&window.tenant).copied().unwrap_or_default();
         // A tenant may use half of everything while another tenant has something due.
         let tenant_most = if is_shared { self.deliverers.div_ceil(2) } else { self.deliverers };
@@ -738,7 +744,14 @@ impl Load {
             }
     }
 
-    /// Whether more than half of the deliverers are idle. Only then does a subscription get more than one request.
+    /// Whether so many deliverers are idle that a fast endpoint below its cap may get one more request. It frees its deliverer
+    /// within a second, so a few are enough for first requests.
+    fn leaves_some(self, most: usize) -> bool {
+        most - self.busy > (most / KEPT_PART).max(1)
+    }
+
+    /// Whether more than half of the deliverers are idle. Only then does an endpoint get more than one request that is not fast, and
+    /// one that is fast more than its cap.
     /// For a prompt endpoint, deliverers that hanging or unknown endpoints occupy are left out: they may stay busy
     /// until their time limits.
     fn is_plenty(self, pace: Pace, most: usize) -> bool {
@@ -798,13 +811,17 @@ impl Window {
     /// deliverers, and must stay below the cap. Only a fast endpoint without a hard cap may exceed it.
     fn has_room(&self, plenty: bool) -> bool {
         let is_known = self.pace != Pace::Unknown;
-        let cap = usize::try_from(self.limits.cap).unwrap_or(usize::MAX);
-        let has_more = self.in_flight < cap || (!self.limits.is_hard && self.is_fast());
+        let has_more = self.in_flight < self.cap() || (!self.limits.is_hard && self.is_fast());
         // Each refusal brings the hold nearer. While it is on its way, nothing starts.
         let is_braked = self.is_braked
             && self.unsettled > 0
             && self.in_flight.saturating_add(self.refused) >= BRAKED_AT;
         !is_braked && (self.in_flight == 0 || (is_known && plenty && has_more))
+    }
+
+    /// Requests in flight at once, however fast the endpoint is.
+    fn cap(&self) -> usize {
+        usize::try_from(self.limits.cap).unwrap_or(usize::MAX)
     }
 
     /// Whether its next request may be cut short. A probe may not: its outcome decides about the hold.

@@ -340,6 +340,26 @@ fn endpoints_that_hang_get_half_and_those_that_may_hang_three_quarters() {
     }
 }
 
+/// How many requests are in flight of twenty subscriptions with much due, after ten of each took so long.
+fn width_after(latency: Duration) -> usize {
+    let (mut machine, counts) = served(&[("a", Pace::Prompt, 20, 200)]);
+    let mut in_flight = counts[0];
+    for n in 0..200 {
+        let subscription = sub(n % 20 + 1);
+        let class = Some(AttemptClass::Success);
+        let ended = Input::Finished { subscription, latency, limit: None, class };
+        in_flight = in_flight - 1 + starts(&machine.step(at(60), ended)).len();
+    }
+    in_flight
+}
+
+#[test]
+fn many_fast_endpoints_use_all_deliverers_but_one_and_slow_ones_half() {
+    assert_eq!(width_after(Duration::from_millis(50)), 63);
+    // Half, and a first request.
+    assert_eq!(width_after(Duration::from_secs(2)), 33);
+}
+
 #[test]
 fn a_tenant_gets_half_of_each_share_while_another_has_something_due() {
     use Pace::{Hangs, Prompt, Unknown};
