@@ -476,18 +476,58 @@ mod tests {
     use super::*;
     use crate::http::server::bind;
 
-    #[test]
-    fn a_connection_that_nobody_uses_is_closed() {
-        let policy = AddressPolicy::new(vec!["127.0.0.1/32".parse().unwrap()]);
-        let connect_timeout = Duration::from_mins(1);
+    fn client() -> Client {
         let settings = ClientSettings {
-            policy,
+            policy: AddressPolicy::new(vec!["127.0.0.1/32".parse().unwrap()]),
             ca_pem: None,
-            connect_timeout,
+            connect_timeout: Duration::from_mins(1),
             idle_connections: 8,
             proxy: None,
         };
-        let client = Client::new(settings).unwrap();
+        Client::new(settings).unwrap()
+    }
+
+    fn get(url: &str, timeout: Duration) -> Call<'_> {
+        Call {
+            method: "GET",
+            url,
+            headers: &[],
+            body: &[],
+            timeout,
+            identity: None,
+            tenant: Some("acme"),
+            is_once: false,
+        }
+    }
+
+    /// Each byte comes in time for a read of its own, the whole head never.
+    #[test]
+    fn a_head_that_drips_ends_with_the_time_limit() {
+        for head in ["HTTP/1.1 200 OK\r\n", "HTTP/1.1 102 Processing\r\n\r\n", ""] {
+            let client = client();
+            let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+            let url = format!("http://{}/", listener.local_addr().unwrap());
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let (mut socket, _) = listener.accept().unwrap();
+                    assert!(socket.read(&mut [0; 4096]).unwrap() > 0);
+                    socket.write_all(head.as_bytes()).unwrap();
+                    for _ in 0..1_000 {
+                        crate::base::stop::Stop::new().wait(Duration::from_millis(10));
+                        if socket.write_all(b"x").is_err() {
+                            break;
+                        }
+                    }
+                });
+                let failed = client.send(&get(&url, Duration::from_millis(300))).unwrap_err();
+                assert!(failed.to_string().contains("in time"), "{head:?}: {failed}");
+            });
+        }
+    }
+
+    #[test]
+    fn a_connection_that_nobody_uses_is_closed() {
+        let client = client();
         let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
         std::thread::scope(|scope| {
@@ -501,16 +541,7 @@ mod tests {
                 }
                 requests
             });
-            let call = Call {
-                method: "GET",
-                url: &url,
-                headers: &[],
-                body: &[],
-                timeout: connect_timeout,
-                identity: None,
-                tenant: Some("acme"),
-                is_once: false,
-            };
+            let call = get(&url, Duration::from_mins(1));
             for _ in 0..2 {
                 assert_eq!(client.send(&call).unwrap().status, 200);
                 (0..IDLE_LOOKS).for_each(|_| client.close_idle());

@@ -8,7 +8,9 @@ use std::io::ErrorKind;
 use ureq::Error;
 use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, Transport};
 
+use crate::base::clock::Clock;
 use crate::http::answer_head::{self, HeadStart};
+use crate::http::socket::left_of;
 
 /// A kept connection ended before anything of the answer came.
 #[derive(Debug, thiserror::Error)]
@@ -47,10 +49,14 @@ pub(super) struct Exchange<T> {
 }
 
 impl<T: Transport> Exchange<T> {
-    /// Reads on until the head of the answer can be handed on.
+    /// Reads on until the head of the answer can be handed on. All reads share the time: a head that comes byte by byte would
+    /// else have all of it for each byte.
     fn await_head(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
+        let clock = Clock::machine();
+        let begun = clock.monotonic();
         loop {
-            let has_more = self.inner.await_input(timeout)?;
+            let waited = clock.monotonic().saturating_sub(begun);
+            let has_more = self.inner.await_input(left_of(timeout, waited))?;
             let buffers = self.inner.buffers();
             let input = buffers.input();
             if let ExchangeState::Asked { has_input, .. } = &mut self.state {

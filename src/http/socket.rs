@@ -13,6 +13,7 @@ use rustix::net::sockopt::set_tcp_quickack;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use ureq::Error;
 use ureq::Timeout::Connect as ConnectTimeout;
+use ureq::unversioned::transport::time::Duration as Left;
 use ureq::unversioned::transport::{
     Buffers, ConnectionDetails, Connector, LazyBuffers, NextTimeout, Transport,
 };
@@ -215,6 +216,14 @@ impl Socket {
         let looks = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         recv(&self.stream, &mut [0_u8][..], looks).is_ok_and(|(length, _)| length > 0)
     }
+}
+
+/// What is left of a time limit after some of it was waited.
+pub(super) fn left_of(mut timeout: NextTimeout, waited: Duration) -> NextTimeout {
+    if let Left::Exact(all) = timeout.after {
+        timeout.after = Left::Exact(all.saturating_sub(waited));
+    }
+    timeout
 }
 
 /// A timeout as it is set; an expired one is an error.

@@ -19,7 +19,7 @@ use rustls::{
 };
 use rustls_native_certs::load_native_certs;
 use ureq::Error;
-use ureq::unversioned::transport::time::{Duration as Left, Instant};
+use ureq::unversioned::transport::time::Instant;
 use ureq::unversioned::transport::{
     Buffers, ConnectionDetails, Connector, Either, LazyBuffers, NextTimeout, Transport,
     TransportAdapter,
@@ -32,7 +32,7 @@ use crate::http::ca_file::{CaFileError, certificates};
 use crate::http::certificate::{self, CertificateFacts};
 use crate::http::identity::Identity;
 use crate::http::p521::{P521_SHA384, P521_SHA512};
-use crate::http::socket::MAX_UNSENT;
+use crate::http::socket::{MAX_UNSENT, left_of};
 
 /// The signatures that are accepted: those of `ring`, and ECDSA over P-521.
 static ALGORITHMS: WebPkiSupportedAlgorithms = WebPkiSupportedAlgorithms {
@@ -328,14 +328,12 @@ impl<In: Transport> Connector<In> for TlsConnector {
 
 /// What is left of the time to connect.
 fn left(details: &ConnectionDetails<'_>) -> NextTimeout {
-    let mut timeout = details.timeout;
-    let now = (details.current_time)();
-    if let (Left::Exact(all), Instant::Exact(begun), Instant::Exact(now)) =
-        (timeout.after, details.now, now)
-    {
-        timeout.after = Left::Exact(all.saturating_sub(now.saturating_duration_since(begun)));
+    match (details.now, (details.current_time)()) {
+        (Instant::Exact(begun), Instant::Exact(now)) => {
+            left_of(details.timeout, now.saturating_duration_since(begun))
+        }
+        _ => details.timeout,
     }
-    timeout
 }
 
 fn wrapped(error: TlsError) -> Error {
