@@ -46,8 +46,6 @@ pub const FIRST_TRY: Duration = Duration::from_secs(1);
 /// The part of the deliverers that may wait for a tenant's new or hanging endpoints before first requests are cut short. For
 /// all tenants together it is half.
 const UNCUT_PART: usize = 8;
-/// Of so many deliverers fast endpoints leave one for first requests.
-const KEPT_PART: usize = 64;
 /// Latencies remembered per subscription.
 const LATENCIES_KEPT: usize = 20;
 
@@ -258,6 +256,7 @@ impl Machine {
                 self.change_load(subscription, |window| {
                     window.in_flight = window.in_flight.saturating_sub(1);
                     window.note(latency, limit, class);
+                    window.ended_at = Some(now);
                     let is_only = window.in_flight == 0 && window.began_alone;
                     if let (Some(rate), None, true) = (window.limits.rate, limit, is_only) {
                         window.bucket.give_back(rate);
@@ -357,6 +356,7 @@ impl Machine {
         for subscription in all {
             if let Some(window) = self.windows.get_mut(&subscription) {
                 window.next_due = None;
+                window.ended_at = None;
                 window.bucket = Bucket::default();
                 if let Some(rate) = window.limits.rate {
                     window.bucket.take(rate, now);
@@ -557,6 +557,13 @@ impl Machine {
         first.is_some_and(|first| waiting.any(|window| window.tenant != first.tenant))
     }
 
+    /// How many deliverers may be busy while fast endpoints get further requests. They are idle again within a second, so one is kept
+    /// for first requests; a quarter, if there are other tenants.
+    fn most_of_fast(&self) -> usize {
+        let kept = if self.tenants.len() > 1 { self.deliverers / 4 } else { 1 };
+        self.deliverers.saturating_sub(kept.max(1))
+    }
+
     /// The delivery that a subscription may start now. Its own limits and the shares of its pace and tenant decide.
     fn startable(
         &self,
@@ -565,12 +572,9 @@ impl Machine {
         is_shared: bool,
     ) -> Option<Startable> {
         let window = self.windows.get(&subscription)?;
-        // Deliverers are kept for first requests: half of them, or one while fast endpoints stay below their caps.
-        let is_modest = window.is_fast()
-            && window.in_flight < window.cap()
-            && window.in_flight.saturating_mul(2) < self.deliverers;
+        // Deliverers are kept for first requests: half of them, or fewer while endpoints answer fast and stay below their caps.
         let plenty = self.load.is_plenty(window.pace, self.deliverers)
-            || (is_modest && self.load.leaves_some(self.deliverers));
+            || (window.is_modest(now, self.deliverers) && self.load.busy < self.most_of_fast());
         let own = self.tenants.get(&window.tenant).copied().unwrap_or_default();
         // A tenant may use half of everything while another tenant has something due.
         let tenant_most = if is_shared { self.deliverers.div_ceil(2) } else { self.deliverers };
@@ -744,12 +748,6 @@ impl Load {
             }
     }
 
-    /// Whether so many deliverers are idle that a fast endpoint below its cap may get one more request. It frees its deliverer
-    /// within a second, so a few are enough for first requests.
-    fn leaves_some(self, most: usize) -> bool {
-        most - self.busy > (most / KEPT_PART).max(1)
-    }
-
     /// Whether more than half of the deliverers are idle. Only then does an endpoint get more than one request that is not fast, and
     /// one that is fast more than its cap.
     /// For a prompt endpoint, deliverers that hanging or unknown endpoints occupy are left out: they may stay busy
@@ -804,6 +802,8 @@ struct Window {
     queued: bool,
     next_due: Option<Timestamp>,
     latencies: VecDeque<Duration>,
+    /// When its last request ended.
+    ended_at: Option<Timestamp>,
 }
 
 impl Window {
@@ -893,6 +893,16 @@ impl Window {
     fn is_fast(&self) -> bool {
         let slow = self.latencies.iter().filter(|latency| **latency >= FAST_ENOUGH).count();
         !self.latencies.is_empty() && slow.saturating_mul(20) <= self.latencies.len()
+    }
+
+    /// Whether it is fast and takes no large part: below its cap and half of the deliverers. One that stopped answering a second
+    /// ago is not fast, although its last latencies were.
+    fn is_modest(&self, now: Timestamp, deliverers: usize) -> bool {
+        let is_answering = self.ended_at.is_some_and(|at| now.since(at) < FAST_ENOUGH);
+        is_answering
+            && self.is_fast()
+            && self.in_flight < self.cap()
+            && self.in_flight.saturating_mul(2) < deliverers
     }
 
     /// Remembers a request's latency. With a known time limit, it also decides the pace.

@@ -340,9 +340,11 @@ fn endpoints_that_hang_get_half_and_those_that_may_hang_three_quarters() {
     }
 }
 
-/// How many requests are in flight of twenty subscriptions with much due, after ten of each took so long.
-fn width_after(latency: Duration) -> usize {
-    let (mut machine, counts) = served(&[("a", Pace::Prompt, 20, 200)]);
+/// How many requests are in flight of twenty subscriptions with much due, after ten of each took so long. `others`: groups beside
+/// them.
+fn width_after(latency: Duration, others: &[Group]) -> usize {
+    let groups = [&[("a", Pace::Prompt, 20, 200)], others].concat();
+    let (mut machine, counts) = served(&groups);
     let mut in_flight = counts[0];
     for n in 0..200 {
         let subscription = sub(n % 20 + 1);
@@ -355,9 +357,39 @@ fn width_after(latency: Duration) -> usize {
 
 #[test]
 fn many_fast_endpoints_use_all_deliverers_but_one_and_slow_ones_half() {
-    assert_eq!(width_after(Duration::from_millis(50)), 63);
+    let fast = Duration::from_millis(50);
+    let slow = Duration::from_secs(2);
+    assert_eq!(width_after(fast, &[]), 63);
     // Half, and a first request.
-    assert_eq!(width_after(Duration::from_secs(2)), 33);
+    assert_eq!(width_after(slow, &[]), 33);
+    // A quarter is kept for another tenant, which has nothing due.
+    assert_eq!(width_after(fast, &[("b", Pace::Prompt, 1, 0)]), 48);
+}
+
+#[test]
+fn a_fast_endpoint_that_has_not_answered_for_a_second_is_fast_no_longer() {
+    // All, a first request in the last place; or half, and a first request of each of the others.
+    for (secs, wanted) in [(60, 64), (62, 48)] {
+        let (mut machine, counts) = served(&[("a", Pace::Prompt, 20, 1)]);
+        assert_eq!(counts, [20]);
+        for n in 1..=20 {
+            let subscription = sub(n);
+            let latency = Duration::from_millis(50);
+            let class = Some(AttemptClass::Success);
+            let ended = Input::Finished { subscription, latency, limit: None, class };
+            machine.step(at(60), ended);
+        }
+        let mut in_flight = 0;
+        for n in 1..=20 {
+            let subscription = sub(n);
+            machine.step(at(secs), Input::Woken(subscription));
+            let rows = (100..200).map(|row| DeliverySeq(subscription.0 * 1000 + row));
+            let rows = rows.map(|delivery| (delivery, Places::default())).collect();
+            let due = Input::Fetched { subscription, rows, more: false, next_due: None };
+            in_flight += starts(&machine.step(at(secs), due)).len();
+        }
+        assert_eq!(in_flight, wanted, "at {secs}");
+    }
 }
 
 #[test]
