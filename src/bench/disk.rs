@@ -13,7 +13,7 @@ use crate::demo::site::Error;
 use crate::sys::disk::Gauge;
 use crate::sys::host;
 
-/// Free room that a run asks for. It takes a good third of that.
+/// Free room before a run, which takes a good third of it.
 const ROOM: u64 = 512 << 20;
 /// Bytes of each write: a page of most disks.
 const WRITTEN: [u8; 4096] = [0x5a; 4096];

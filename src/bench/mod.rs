@@ -1,5 +1,5 @@
-//! `oncebox bench`: measures on this machine what a box lives on, before anybody installs one. Syncs of the disk, events
-//! accepted, events delivered to a sink of its own, and bytes that an event writes; all of it in a directory that is removed.
+//! `oncebox bench`: measures a machine before anybody installs a box on it. Syncs of the disk, events accepted, events delivered
+//! to a sink in this process, and the bytes of an event, in a directory that is removed.
 //!
 //! Read [`run`] first. Load, sink and service share the processors here, as they would not in a company: the rates are lower than
 //! those of `benches/`, which need a toolchain.

@@ -58,7 +58,7 @@ pub struct Written {
     pub events: u64,
     /// How many came in a second.
     pub per_second: u64,
-    /// Bytes that the service had written for one of them; nothing in memory, or where the system does not count them.
+    /// Bytes written for an event; nothing in memory, or where the system does not count.
     pub bytes_an_event: Option<u64>,
 }
 

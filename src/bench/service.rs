@@ -14,7 +14,7 @@ use crate::demo::site::{Error, four_ports, read_line};
 use crate::sys::host;
 
 /// The type of events that the sink gets.
-pub(super) const WANTED: &str = "limits.wanted";
+pub(super) const WANTED: &str = "bench.wanted";
 /// The type of events that nobody gets.
 pub(super) const UNWANTED: &str = "bench.unwanted";
 /// Settings that differ from those of a new installation.
@@ -53,7 +53,7 @@ impl Service {
         read_line(&self.process.data().join(TOKEN_FILE))
     }
 
-    /// Stops it in order. Returns the bytes that it has written; `None` where the system does not count them.
+    /// Stops the service in order. Returns the bytes of its writes; `None` where the system does not count them.
     pub(super) fn stop(&mut self) -> Option<u64> {
         let mut written = None;
         self.process.stop(|process| written = host::written_bytes(process));

@@ -10,9 +10,9 @@ use crate::demo::site::Error;
 
 /// Seconds of each measurement without `--seconds`: all of it then takes half a minute.
 const SECONDS: u64 = 5;
-/// What a card takes without `--card-tb`: a card of 32 GB that is not made for endurance. Samsung gives its PRO Endurance of
-/// 32 GB 17,520 hours of video at 26 Mbit/s, which are 205 TB, and calls that up to 25 times what its cards made for speed take
-/// (Samsung Newsroom, PRO Endurance, 2018 and 2022).
+/// Terabytes of a card of 32 GB that is made for speed, where `--card-tb` does not say them. Press reports of Samsung's PRO Endurance
+/// (2018, 2022) have 17,520 hours of video at 26 Mbit/s for 32 GB, which are 205 TB, and up to 25 times what cards made for
+/// speed take. Samsung's own pages were not seen.
 const CARD_TB: u32 = 8;
 
 /// Measure what Oncebox does on this machine, in half a minute and without an installation
@@ -26,7 +26,7 @@ pub(super) struct Bench {
     /// Directory on the disk that is measured
     #[arg(long, value_name = "DIR", default_value = ".", hide_default_value = true)]
     dir: PathBuf,
-    /// Terabytes that can be written to the card before it is worn: its data sheet calls that TBW
+    /// Terabytes that a card takes before it is worn: TBW in its data sheet
     #[arg(long, value_name = "N", default_value_t = CARD_TB,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     card_tb: u32,

@@ -1,4 +1,4 @@
-//! The process of one Oncebox with a settings file of its own: starts it, waits until it answers, stops it in order.
+//! The process of an Oncebox with a settings file of its own: start, wait for an answer, stop in order.
 
 use std::fs::{self, OpenOptions};
 use std::net::SocketAddr;

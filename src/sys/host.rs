@@ -258,8 +258,8 @@ pub fn has_ended(process: u32) -> bool {
     stat.rsplit_once(") ").is_none_or(|(_, fields)| fields.starts_with('Z'))
 }
 
-/// Bytes that a process has had written to a disk since it began; `None` where the system does not count them. A process
-/// that has ended is counted until its parent has waited for it.
+/// Bytes of a process's writes to disks since it began; `None` where the system does not count them. After its end a process
+/// is counted until its parent has waited for it.
 /// Source: `proc_pid_io(5)`.
 pub fn written_bytes(process: u32) -> Option<u64> {
     let io = fs::read_to_string(format!("/proc/{process}/io")).ok()?;
