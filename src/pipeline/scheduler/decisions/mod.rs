@@ -898,11 +898,8 @@ impl Window {
     /// Whether it is fast and takes no large part: below its cap and half of the deliverers. One that stopped answering a second
     /// ago is not fast, although its last latencies were.
     fn is_modest(&self, now: Timestamp, deliverers: usize) -> bool {
-        let is_answering = self.ended_at.is_some_and(|at| now.since(at) < FAST_ENOUGH);
-        is_answering
-            && self.is_fast()
-            && self.in_flight < self.cap()
-            && self.in_flight.saturating_mul(2) < deliverers
+        let is_small = self.in_flight < self.cap() && self.in_flight.saturating_mul(2) < deliverers;
+        is_small && self.ended_at.is_some_and(|at| now.since(at) < FAST_ENOUGH) && self.is_fast()
     }
 
     /// Remembers a request's latency. With a known time limit, it also decides the pace.
