@@ -242,7 +242,7 @@ fn one(
                 fieldset.plain aria-describedby=[told] { legend { (label(view, field.name())) }
                     @for one in offered { label { input type="checkbox" name=(path) value=(one.name) checked[given.all(path).any(|name| name == one.name)]; " " (one.name) " " (state(&one.state)) } } }
             } @else {
-                label { span { (label_of(view, field)) @if *kind == FieldKind::Time { ", " (zone()) } @if is_optional { " " small { (view.t.optional) } } }
+                label { span { (label_of(view, field)) @if *kind == FieldKind::Time { ", " (zone()) } @if is_optional { " " small { (optional(view, kind)) } } }
                     @match kind {
                         FieldKind::Time => input name=(path) value=(value) required[required] aria-describedby=[told] placeholder="2026-01-31 18:00" data-time;,
                         FieldKind::Number => input name=(path) value=(value) required[required] aria-describedby=[told] inputmode="numeric";,
@@ -276,6 +276,14 @@ fn one(
                 }
             }
         }
+    }
+}
+
+/// The remark beside a field that may stay empty. A new secret may only if one is made, or if the kind has none.
+fn optional(view: &View<'_>, kind: &FieldKind) -> &'static str {
+    match kind {
+        FieldKind::NewSecret => view.t.typed_or_made,
+        _ => view.t.optional,
     }
 }
 

@@ -103,6 +103,7 @@ texts! {
     and: "and",
     more: "more",
     optional: "(optional)",
+    typed_or_made: "(type it, or let it be made, if the kind has one)",
     yes: "yes",
     no: "no",
     pii: "Personal data",
@@ -423,7 +424,7 @@ texts! {
 
     // Sources.
     no_sources: "No sources.",
-    no_sources_help: "A source reads an ERP's own file or a drop folder.",
+    no_sources_help: "A source reads the table of an ERP's database or file, or a drop folder.",
     last_read: "Last look",
     lag: "Rows behind",
     cursor: "Position",

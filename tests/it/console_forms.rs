@@ -200,6 +200,8 @@ fn a_policy_of_ones_own_and_a_secret_that_lacks_are_told_at_their_fields() {
     rig.user("anna", "admin");
     let browser = Browser::enter(&rig, "anna");
     let form = asked(&browser, "/console/sources", "create-provider");
+    let page = browser.get("/console/act/create-provider?back=/console/sources");
+    assert!(page.contains("Secret <small>(type it, or let it be made"), "{page}");
     let well = [("name", "shop"), ("scheme.kind", "stripe")];
     let rules = r#"{"rules":[{"path":"$.a","action":"blur"}]}"#;
     for (more, path, why) in [
