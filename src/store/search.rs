@@ -20,7 +20,7 @@ use crate::store::prelude::*;
 /// The most hits of a field. Statements ask for one more, to see whether there are more.
 const MAX_HITS: usize = 20;
 /// The most source systems, or providers, that are looked in. The statement lists one more.
-const MAX_SOURCES: usize = 50;
+const MAX_SEARCHED_SOURCES: usize = 50;
 /// The fewest characters of the beginning of a value.
 const MIN_PREFIX: usize = 2;
 /// The fewest characters of the beginning of a UUID: all that are made within weeks begin alike.
@@ -471,7 +471,9 @@ impl Field {
         };
         let names = tx.list::<String>(sources, [tenant])?;
         let mut all = Vec::new();
-        for name in names.iter().take(MAX_SOURCES).filter(|name| (*name == OWN_SOURCE) == is_own) {
+        for name in
+            names.iter().take(MAX_SEARCHED_SOURCES).filter(|name| (*name == OWN_SOURCE) == is_own)
+        {
             all.extend(hits(params![tenant, from, to, is_own, name])?);
         }
         all.sort_by_key(|hit: &Hit| std::cmp::Reverse(hit.seq));
