@@ -308,9 +308,9 @@ fn order(report: &mut Report, options: Options) {
     report.at_most("the terms of an order, an event in no lane", terms - none, "us", 0.5);
 }
 
-/// What an event costs that others do not want: with 1 subscription, and with 10, 100 and 1,000; in turns.
+/// What an event costs that others do not want: with 1 subscription, and with 10 to 10,000; in turns.
 fn routing(report: &mut Report, options: Options) {
-    let mut files = [0, 9, 99, 999].map(|others| {
+    let mut files = [0, 9, 99, 999, 9_999].map(|others| {
         let file = File::with_past(0);
         let conn = rig::floor::open(&file.directory.join("oncebox.db"));
         for n in 0..others {

@@ -49,6 +49,25 @@ enum Segment {
     Any,
 }
 
+/// The event types that a pattern can match, as an index of patterns asks.
+///
+/// ```
+/// use oncebox::model::pattern::{Pattern, Reach};
+/// assert_eq!(Pattern::parse("invoice.paid")?.reach(), Reach::Type("invoice.paid".to_owned()));
+/// assert_eq!(Pattern::parse("invoice.*.line")?.reach(), Reach::FirstSegment("invoice"));
+/// assert_eq!(Pattern::parse("*.paid")?.reach(), Reach::AnyType);
+/// # Ok::<(), oncebox::model::pattern::PatternError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reach<'p> {
+    /// This type and no other.
+    Type(String),
+    /// Types with this first segment.
+    FirstSegment(&'p str),
+    /// Types with any first segment.
+    AnyType,
+}
+
 /// A pattern over event types, split at dots.
 ///
 /// `*` as the last segment stands for one or more segments, elsewhere for exactly one. Matching is case-sensitive, and
@@ -92,6 +111,17 @@ impl Pattern {
             }
         }
         have.next().is_none()
+    }
+
+    /// The event types that it can match.
+    pub fn reach(&self) -> Reach<'_> {
+        match self.0.first() {
+            Some(Segment::Exactly(_)) if !self.0.contains(&Segment::Any) => {
+                Reach::Type(self.to_string())
+            }
+            Some(Segment::Exactly(first)) => Reach::FirstSegment(first),
+            Some(Segment::Any) | None => Reach::AnyType,
+        }
     }
 }
 
@@ -154,6 +184,11 @@ impl Patterns {
     /// Whether any of them matches this event type.
     pub fn matches(&self, event_type: &str) -> bool {
         self.0.iter().any(|pattern| pattern.matches(event_type))
+    }
+
+    /// The event types that each of them can match.
+    pub fn reaches(&self) -> impl Iterator<Item = Reach<'_>> {
+        self.0.iter().map(Pattern::reach)
     }
 
     /// Whether any of them matches this event type by name, which means without a star as its first segment.

@@ -107,7 +107,7 @@ pub(crate) fn matching<'p>(
     payload: impl Fn() -> Result<Cow<'p, [u8]>>,
 ) -> Result<Vec<MatchedSubscription>> {
     let (mut matching, mut read) = (Vec::new(), None);
-    for route in among.iter() {
+    for route in among.candidates(event).iter() {
         matching.extend(matched(route, event, &mut read, &payload)?);
     }
     Ok(matching)

@@ -53,6 +53,7 @@ pub mod providers;
 pub mod quarantine;
 pub mod renderings;
 mod report_views;
+mod route_index;
 pub mod routes;
 pub mod runs;
 pub mod schema;

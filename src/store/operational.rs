@@ -97,7 +97,7 @@ fn is_named(tx: &WriteTx<'_>, kind: OperationalKind, tenant: &str) -> Result<boo
         target: None,
         key: Key::default(),
     };
-    Ok(own.iter().any(|route| route.new.wants(event)))
+    Ok(own.candidates(event).iter().any(|route| route.new.wants(event)))
 }
 
 /// Whether a subscription of any tenant names the event.

@@ -5,6 +5,7 @@
 //! The writer never parses terms: who hands in a subscription has parsed it. Not here: states, holds and failures, which
 //! are read from their rows.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -15,8 +16,12 @@ use parking_lot::RwLock;
 use crate::base::clock::Timestamp;
 use crate::base::id::SubscriptionSeq;
 use crate::model::operational::OperationalKind;
-use crate::model::subscription::NewSubscription;
+use crate::model::subscription::{NewSubscription, Routed};
+use crate::store::route_index::RouteIndex;
 use crate::telemetry::tally::Counter;
+
+/// Up to so many subscriptions of a tenant are asked one by one. That takes 2 µs, and no index needs to be made after a change.
+const ASKED_ONE_BY_ONE: usize = 64;
 
 /// A live subscription as routing needs it.
 #[derive(Debug)]
@@ -108,12 +113,33 @@ impl Route {
 pub struct TenantRoutes {
     routes: Vec<Arc<Route>>,
     facts: RouteFacts,
+    /// Made by the first event that needs it.
+    index: RwLock<Option<Arc<RouteIndex>>>,
 }
 
 impl TenantRoutes {
     fn of(routes: Vec<Arc<Route>>) -> Self {
         let facts = routes.iter().fold(RouteFacts::default(), |all, route| all.and(route.facts));
-        Self { routes, facts }
+        Self { routes, facts, index: RwLock::new(None) }
+    }
+
+    /// Those that can want an event, by number; each is still to be asked. An event that names its target passes patterns by.
+    pub(crate) fn candidates(&self, event: Routed<'_>) -> Cow<'_, [Arc<Route>]> {
+        if event.target.is_some() || self.routes.len() <= ASKED_ONE_BY_ONE {
+            return Cow::Borrowed(&self.routes);
+        }
+        let places = self.index().places(event.event_type);
+        Cow::Owned(places.into_iter().filter_map(|place| self.routes.get(place).cloned()).collect())
+    }
+
+    fn index(&self) -> Arc<RouteIndex> {
+        let known = self.index.read().clone();
+        known.unwrap_or_else(|| {
+            let patterns = self.routes.iter().map(|route| &route.new.event_types);
+            let made = Arc::new(RouteIndex::of(patterns));
+            *self.index.write() = Some(Arc::clone(&made));
+            made
+        })
     }
 
     /// All of them.

@@ -171,3 +171,40 @@ fn a_rollback_after_a_foreign_commit_reads_only_what_another_program_changed() {
     assert_eq!([open(&rig, "s3"), open(&rig, "s5"), open(&rig, "s19")], [3, 6, 0]);
     assert_eq!(parsed(&rig)[0], 0, "nothing was parsed in a transaction");
 }
+
+/// How many deliveries each subscription has, by its name.
+fn open_by_name(rig: &Rig) -> String {
+    rig.one(
+        "SELECT group_concat(name || ' ' || n, ', ') FROM (
+           SELECT s.name AS name, count(*) AS n
+             FROM deliveries AS d JOIN subscriptions AS s ON s.seq = d.subscription_seq
+            GROUP BY s.name ORDER BY s.name)",
+    )
+}
+
+#[test]
+fn beside_a_hundred_others_an_event_reaches_who_wants_it() {
+    let rig = Rig::new();
+    for n in 0..100 {
+        rig.pull(&format!("other-{n}"), &json!({ "event_types": [format!("other.{n}"), "x.*.y"] }));
+    }
+    rig.pull("all", &json!({ "event_types": ["*"] }));
+    rig.pull("exact", &json!({ "event_types": ["invoice.paid"] }));
+    rig.pull("family", &json!({ "event_types": ["invoice.*", "invoice.paid"] }));
+    rig.pull("last", &json!({ "event_types": ["*.paid"] }));
+    rig.publish_type("invoice.paid");
+    rig.publish_type("invoice.sent");
+    assert_eq!(open_by_name(&rig), "all 2, exact 1, family 2, last 1");
+    // Who is named gets it, whatever the patterns say.
+    rig.publish(&json!({ "event_type": "invoice.paid", "target": "other-7", "payload": {} }));
+    assert_eq!(open_by_name(&rig), "all 2, exact 1, family 2, last 1, other-7 1");
+    let patterns = json!({ "event_types": ["invoice.sent"] });
+    rig.call("PATCH", "/v1/subscriptions/exact", patterns.to_string().as_bytes()).is(200);
+    rig.call("DELETE", "/v1/subscriptions/other-0", b"").is(204);
+    rig.publish_type("invoice.sent");
+    assert_eq!(open_by_name(&rig), "all 3, exact 2, family 3, last 1, other-7 1");
+    // An event of Oncebox itself is only for who names it.
+    rig.pull("own", &json!({ "event_types": ["delivery.completed"] }));
+    rig.publish_type("other.99");
+    assert_eq!(open_by_name(&rig), "all 4, exact 2, family 3, last 1, other-7 1, other-99 1");
+}
