@@ -184,6 +184,9 @@ pub struct Machine {
     in_hand: InHand,
     /// Subscriptions with something ready, each once, in the order of their turns.
     rotation: VecDeque<SubscriptionSeq>,
+    /// Subscriptions that may want rows since the last look: what decides it has changed. Looking at all that have a turn would
+    /// cost each delivery of an event to a thousand subscriptions a walk over the thousand.
+    changed: Vec<SubscriptionSeq>,
     /// When to look at a subscription again, by time.
     waking: BTreeSet<(Timestamp, SubscriptionSeq)>,
     /// What is rescheduled, and until when: one delivery, or all of a subscription (`None`). A single delivery stays in
@@ -209,6 +212,7 @@ impl Machine {
             windows: BTreeMap::new(),
             in_hand: InHand::default(),
             rotation: VecDeque::new(),
+            changed: Vec::new(),
             waking: BTreeSet::new(),
             rescheduled: BTreeSet::new(),
             deliverers,
@@ -507,8 +511,9 @@ impl Machine {
         self.enqueue(subscription);
     }
 
-    /// Puts a subscription into the rotation, if it has something to start or to fetch.
+    /// Puts a subscription that has changed into the rotation, if it has something to start or to fetch.
     fn enqueue(&mut self, subscription: SubscriptionSeq) {
+        self.changed.push(subscription);
         let Some(window) = self.windows.get_mut(&subscription) else { return };
         if !window.queued && window.has_work() {
             window.queued = true;
@@ -516,12 +521,14 @@ impl Machine {
         }
     }
 
+    /// Asks for rows for the windows that have become low.
     fn fill(&mut self, now: Timestamp, out: &mut Vec<Command>) {
+        let changed = std::mem::take(&mut self.changed);
         if self.stopping {
             return;
         }
-        for subscription in &self.rotation {
-            let Some(window) = self.windows.get_mut(subscription) else { continue };
+        for subscription in changed {
+            let Some(window) = self.windows.get_mut(&subscription) else { continue };
             if !window.wants_rows(now) {
                 continue;
             }
@@ -529,12 +536,21 @@ impl Machine {
             window.fetching = true;
             let limit = window.rows_wanted();
             let taken = if window.limits.has_funnels {
-                self.in_hand.refuse_funnels(*subscription)
+                self.in_hand.refuse_funnels(subscription)
             } else {
                 Vec::new()
             };
-            out.push(Command::Fetch { subscription: *subscription, limit, taken });
+            out.push(Command::Fetch { subscription, limit, taken });
         }
+        debug_assert!(!self.is_anybody_overlooked(now), "a subscription waits for rows");
+    }
+
+    /// Whether a subscription that has a turn wants rows and has not asked for them.
+    fn is_anybody_overlooked(&self, now: Timestamp) -> bool {
+        self.rotation
+            .iter()
+            .filter_map(|subscription| self.windows.get(subscription))
+            .any(|window| window.wants_rows(now))
     }
 
     /// Changes what a subscription has in flight, and with it the load.
@@ -622,6 +638,7 @@ impl Machine {
                     self.windows.get(&subscription).and_then(|window| window.rate_opens_at(now));
                 self.wake_at(subscription, next);
             }
+            self.changed.push(subscription);
             let Some(window) = self.windows.get_mut(&subscription) else { continue };
             if window.wants_turn(now) {
                 self.rotation.push_back(subscription);
