@@ -1,5 +1,6 @@
 //! The load generator: N connections that stay open, requests that are built beforehand, one thread.
 
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -198,7 +199,8 @@ struct Generator {
     refused: u64,
     /// When each connection has sent, in microseconds; by key.
     sent_at: std::collections::HashMap<usize, u64>,
-    idle: Vec<usize>,
+    /// In turns, so that the server closes none for being idle.
+    idle: VecDeque<usize>,
     latencies: Vec<u32>,
 }
 
@@ -256,13 +258,13 @@ impl Generator {
             let wait = if due { wait } else { Duration::from_millis(10) };
             for key in self.lines.wait(Some(wait)) {
                 if self.take(key) {
-                    self.idle.push(key);
+                    self.idle.push_back(key);
                 }
             }
             // With none free the server is so far behind that the next one waits for it.
             if next < span
                 && begun.elapsed() >= next
-                && let Some(key) = self.idle.pop()
+                && let Some(key) = self.idle.pop_front()
             {
                 self.send(key);
             }
