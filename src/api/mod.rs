@@ -78,6 +78,7 @@ mod terms_body;
 mod tokens;
 mod users;
 mod webhook_events;
+mod what_if;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -19,6 +19,9 @@ use crate::model::sealed;
 use crate::model::subscription::{NewSubscription, Routed};
 use crate::store::deliveries;
 
+/// The members of a body that ask for a trial.
+const TRIALS: [&str; 2] = ["try", "what_if"];
+
 /// What would be sent of an event. Nothing was saved or sent.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Trial<'a> {
@@ -52,16 +55,15 @@ pub(super) fn is_asked(call: &Call) -> bool {
 
 fn has_event(body: &[u8]) -> bool {
     let members = serde_json::from_slice::<Map<String, Value>>(body);
-    members.is_ok_and(|members| members.contains_key("try"))
+    members.is_ok_and(|members| TRIALS.iter().any(|name| members.contains_key(*name)))
 }
 
-/// The answer to a change: the subscription, or a trial.
-#[derive(JsonSchema)]
-#[serde(untagged)]
-#[expect(dead_code, reason = "describes two kinds of answers")]
-pub(super) enum OrTrial<T> {
-    Subscription(T),
-    Trial(Box<Trial<'static>>),
+/// Refuses a body that asks for two trials at once.
+pub(super) fn check_one(event: Option<&str>, period: Option<&str>) -> Result<(), Problem> {
+    match (event, period) {
+        (Some(_), Some(_)) => Err(Problem::unprocessable("Give either try or what_if.")),
+        _ => Ok(()),
+    }
 }
 
 /// Shows what a subscription would send of an event or a webhook event.
@@ -81,22 +83,15 @@ pub(super) fn show(
         Formats::of(new, box_name).map_err(|why| Problem::unprocessable(format!("{why}.")))?;
     let factor = formats.memory_factor().unwrap_or(SHOWN_FACTOR);
     let _share = api.share(outgoing.payload.len().saturating_mul(factor))?;
-    let why_not = why_not(new, &outgoing);
-    if outgoing.sealed_fields > 0 {
-        outgoing.payload = sealed::redact(&outgoing.payload);
-    }
-    let mut more = formats
-        .write(&mut outgoing)
+    let why_not = why_not(new, &outgoing, None);
+    let mut headers = written(new, &formats, &mut outgoing)
         .map_err(|why| Problem::unprocessable(format!("This event cannot be sent: {why}.")))?;
     let mut taken = |name: &str| {
-        let at = more.iter().position(|(field, _)| field == name)?;
-        Some(more.remove(at).1)
+        let at = headers.iter().position(|(field, _)| field == name)?;
+        Some(headers.remove(at).1)
     };
     let file_name = taken(FILE_NAME);
     let subject = taken(SUBJECT);
-    let mut headers = vec![("content-type".to_owned(), outgoing.content_type)];
-    add_headers(&mut headers, new.headers.clone());
-    add_headers(&mut headers, more);
     let body = std::str::from_utf8(&outgoing.payload).ok();
     Ok(Audited::dry_run(value(Trial {
         event,
@@ -110,19 +105,42 @@ pub(super) fn show(
     })))
 }
 
-fn why_not(new: &NewSubscription, outgoing: &OutgoingRequest) -> Option<String> {
+/// Writes what would be sent of an event: the body takes the place of its payload. Returns the header fields, but for those
+/// of signatures and credentials. The error says why it cannot be sent.
+pub(super) fn written(
+    new: &NewSubscription,
+    formats: &Formats,
+    outgoing: &mut OutgoingRequest,
+) -> Result<Vec<(String, String)>, String> {
+    if outgoing.sealed_fields > 0 {
+        outgoing.payload = sealed::redact(&outgoing.payload);
+    }
+    let more = formats.write(outgoing)?;
+    let mut headers = vec![("content-type".to_owned(), outgoing.content_type.clone())];
+    add_headers(&mut headers, new.headers.clone());
+    add_headers(&mut headers, more);
+    Ok(headers)
+}
+
+/// Why a subscription does not want an event; `None`: it does. `target`: the only subscription that the event is for.
+pub(super) fn why_not(
+    new: &NewSubscription,
+    outgoing: &OutgoingRequest,
+    target: Option<&str>,
+) -> Option<String> {
     let routed = Routed {
         tenant: &outgoing.tenant,
         provider: outgoing.source.strip_prefix("in:"),
         is_own: outgoing.source == OWN_SOURCE,
         event_type: &outgoing.event_type,
-        target: None,
+        target,
         key: Key::default(),
     };
     if !new.wants(routed) {
         return Some("its source or its event_types do not match".to_owned());
     }
-    if new.filter.is_empty() {
+    // An event that names its target passes the filter by.
+    if new.filter.is_empty() || target.is_some() {
         return None;
     }
     let payload = Payload::read(&outgoing.body().json_view());
@@ -140,7 +158,9 @@ mod tests {
 
     #[test]
     fn a_trial_is_recognized_however_its_member_is_written() {
-        for body in [r#"{"try":"a"}"#, r#"{ "name": "b", "\u0074ry" : null }"#] {
+        for body in
+            [r#"{"try":"a"}"#, r#"{"what_if":"7d"}"#, r#"{ "name": "b", "\u0074ry" : null }"#]
+        {
             assert!(has_event(body.as_bytes()), "{body}");
         }
         for body in ["", "{}", "[]", r#"{"template":{"try":1}}"#, r#"{"name":"try"}"#] {

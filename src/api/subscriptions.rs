@@ -12,8 +12,9 @@ use crate::api::prelude::*;
 use crate::api::schema::TrueOrFalse;
 use crate::api::sealing::{ToSeal, ids, to_seal};
 use crate::api::subscription_terms::{self as terms, SecretText};
-use crate::api::subscription_trials::{self as trials, OrTrial, Trial};
+use crate::api::subscription_trials as trials;
 use crate::api::terms_body::{BodyForm, TermsBody, TermsChange};
+use crate::api::what_if::{self, AnyTrial, Asked, OrTrial};
 use crate::base::id::{self, SubscriptionSeq};
 use crate::model::credential::Settings;
 use crate::model::format::PayloadFilter;
@@ -70,7 +71,10 @@ pub(super) const RESOURCE: Resource = Resource {
             )
             .returns(&[
                 Returns::json::<NewSubscriptionAnswer>(201, "The subscription."),
-                Returns::json::<Trial<'_>>(200, "With `try`: what would be sent."),
+                Returns::json::<AnyTrial>(
+                    200,
+                    "With `try`: what would be sent. With `what_if`: what would differ.",
+                ),
             ])
             .body::<SubscriptionCreation>(
                 r#"{"name":"erp","url":"https://erp.example.com/hooks",
@@ -85,7 +89,7 @@ pub(super) const RESOURCE: Resource = Resource {
             .about("What is sent from the answer on goes by the new values. What is absent stays.")
             .returns(&[Returns::json::<OrTrial<Subscription>>(
                 200,
-                "The subscription as it is now; with `try`, what would be sent.",
+                "The subscription as it is now; with `try`, what would be sent; with `what_if`, what would differ.",
             )])
             .body::<SubscriptionChange>(r#"{"event_types":["invoice.*","order.created"]}"#),
         delete("/v1/subscriptions/{id}", Admin, Act("subscription.delete", remove))
@@ -132,6 +136,9 @@ struct SubscriptionCreation {
     /// The id of an event or a webhook event: only show what would be sent of it.
     #[schemars(with = "Option<Uuid>", rename = "try")]
     tried: Option<String>,
+    /// A span, such as `7d`: only show what these terms would have done with the events stored since then, beside what
+    /// the subscription does now. The newest 10,000 are looked at, for two seconds, and no archived months.
+    what_if: Option<Is<Text<2, 32>>>,
 }
 
 impl<'de> Deserialize<'de> for SubscriptionCreation {
@@ -139,7 +146,7 @@ impl<'de> Deserialize<'de> for SubscriptionCreation {
         let form = BodyForm {
             required: Some("name"),
             before: &["name", "target", "url"],
-            after: &["secret", "try"],
+            after: &["secret", "try", "what_if"],
             is_change: false,
         };
         let mut body = TermsBody::read(from, form)?;
@@ -149,6 +156,7 @@ impl<'de> Deserialize<'de> for SubscriptionCreation {
             url: body.text("url"),
             secret: body.text("secret"),
             tried: body.text("try"),
+            what_if: body.text("what_if").map(Is::from),
             terms: body.change.into_terms(),
         })
     }
@@ -169,6 +177,9 @@ struct SubscriptionChange {
     /// The id of an event or a webhook event: only show what would be sent of it.
     #[schemars(with = "Option<Uuid>", rename = "try")]
     tried: Option<String>,
+    /// A span, such as `7d`: only show what these terms would have done with the events stored since then, beside what
+    /// the subscription does now. The newest 10,000 are looked at, for two seconds, and no archived months.
+    what_if: Option<Is<Text<2, 32>>>,
 }
 
 impl<'de> Deserialize<'de> for SubscriptionChange {
@@ -176,7 +187,7 @@ impl<'de> Deserialize<'de> for SubscriptionChange {
         let form = BodyForm {
             required: None,
             before: &["target", "url"],
-            after: &["try"],
+            after: &["try", "what_if"],
             is_change: true,
         };
         let mut body = TermsBody::read(from, form)?;
@@ -184,6 +195,7 @@ impl<'de> Deserialize<'de> for SubscriptionChange {
             target: body.text("target"),
             url: body.text("url"),
             tried: body.text("try"),
+            what_if: body.text("what_if").map(Is::from),
             terms: body.change,
         })
     }
@@ -219,8 +231,12 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         terms: given.terms,
     };
     terms::check(api, &new)?;
+    trials::check_one(given.tried.as_deref(), given.what_if.as_deref())?;
     if let Some(event) = given.tried {
         return trials::show(api, call, &new, &event);
+    }
+    if let Some(period) = &given.what_if {
+        return what_if::show(api, call, &Asked { stored: None, wanted: &new, period });
     }
     let text = secret.to_text();
     let sealed = to_seal(api, now, Settings::Signing {}, &text);
@@ -329,8 +345,13 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     };
     apply(&mut wanted);
     terms::check(api, &wanted)?;
+    trials::check_one(given.tried.as_deref(), given.what_if.as_deref())?;
     if let Some(event) = given.tried {
         return trials::show(api, call, &wanted, &event);
+    }
+    if let Some(period) = &given.what_if {
+        let stored = Some((&*found.new, found.seq));
+        return what_if::show(api, call, &Asked { stored, wanted: &wanted, period });
     }
     let now = api.env.clock.wall();
     let is_blocking = wanted.order.head_of_line == HeadOfLine::Block;

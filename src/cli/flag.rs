@@ -14,7 +14,8 @@ use crate::cli::input;
 
 /// Fields that never become flags: secrets, which every user of the machine could read in the process list; bytes, which
 /// commands read from files; and what commands decide themselves.
-const NO_FLAGS: [&str; 6] = ["secret", "secrets", "password", "payload_base64", "dry_run", "try"];
+const NO_FLAGS: [&str; 7] =
+    ["secret", "secrets", "password", "payload_base64", "dry_run", "try", "what_if"];
 /// Parameters that every list has, with the same flags ([`super::noun::Listing`]).
 const OF_LISTS: [&str; 4] = ["limit", "after", "since", "until"];
 

@@ -55,6 +55,7 @@ mod trigger;
 mod user;
 mod verb;
 mod verify_signature;
+mod what_if;
 
 use std::process::ExitCode;
 

@@ -8,6 +8,7 @@ use crate::cli::probe::{self, print_trial};
 use crate::cli::remote::once;
 use crate::cli::show::instant;
 use crate::cli::verb::one_of;
+use crate::cli::what_if;
 use crate::model::hold::HoldReason;
 
 const TERMS: &[Flag] = &[
@@ -108,6 +109,10 @@ const TERMS: &[Flag] = &[
         .long("try")
         .value("EVENT")
         .help("Save nothing: show what would be sent of this event or webhook event"),
+    field("what_if")
+        .long("what-if")
+        .value("SPAN")
+        .help("Save nothing: show what these terms would have done with the events stored in the last SPAN, such as 7d, beside what the subscription does now (the newest 10,000, for two seconds, without archived months)"),
     heading("Secret"),
     field("secret")
         .long("secret-file")
@@ -288,6 +293,9 @@ fn create(call: &Call<'_>, remote: &Remote) -> Done {
     if call.has("try") {
         return print_trial(remote, &made);
     }
+    if call.has("what_if") {
+        return what_if::print(remote, &made);
+    }
     // A secret that was brought is known; it is not repeated into a terminal or a log.
     if let (true, Value::Object(fields)) = (is_known, &mut made) {
         fields.remove("secret");
@@ -337,6 +345,9 @@ fn change(call: &Call<'_>, remote: &Remote) -> Done {
     let changed = call.send(remote, kept)?;
     if call.has("try") {
         return print_trial(remote, &changed);
+    }
+    if call.has("what_if") {
+        return what_if::print(remote, &changed);
     }
     warn_of_missing_provider(remote, &changed);
     print(remote, &changed)

@@ -17,6 +17,7 @@ use crate::console::page::{ConsoleContext, View, csrf, mark};
 use crate::console::pages::is_page;
 use crate::console::pages::sources::address;
 use crate::console::prelude::*;
+use crate::console::what_if;
 use crate::http::message::{Head, Method, Request, Response};
 use crate::http::service::{Reply, ResponseHandle};
 use crate::model::json::carried;
@@ -34,6 +35,8 @@ const MAX_OFFERED: &str = "100";
 /// States of a delivery that can be sent again.
 const ENDED: [&str; 4] = ["completed", "dead_letter", "skipped", "cancelled"];
 
+/// Fields that only show what would be.
+const TRIALS: [&str; 2] = ["try", "what_if"];
 /// What a path of the API can name.
 const PLACES: [&str; 3] = ["id", "name", "secret_id"];
 /// The longest payload that a form is filled with: bytes of the page.
@@ -454,8 +457,9 @@ impl Task {
     /// The call of the API.
     fn request(&self) -> Result<Request, PageError> {
         let mut body = self.body(true)?;
-        // That only shows what would be.
-        body.remove("try");
+        for name in TRIALS {
+            body.remove(name);
+        }
         let secret = self.fields.iter().find(|field| field.kind == FieldKind::NewSecret);
         if let (Some(field), Some(made)) = (secret, &self.made) {
             put(&mut body, &field.path, made.as_str().into());
@@ -673,18 +677,24 @@ impl Task {
         matches!(admins[..], [only] if Some(only.text("name")) == self.given.get("name"))
     }
 
-    /// The request that the API would send for the tried event.
+    /// What the API would send of the tried event, or would have done with the events of a period.
     fn tried(&self, view: &View<'_>) -> Markup {
-        let Some(event) = self.given.get("try").filter(|_| self.given.get("again").is_some())
-        else {
+        let asked: Vec<(&str, &str)> =
+            TRIALS.iter().filter_map(|name| Some((*name, self.given.get(name)?))).collect();
+        if asked.is_empty() || self.given.get("again").is_none() {
             return html! {};
-        };
+        }
         let found = self.body(false).and_then(|mut body| {
-            body.insert("try".to_owned(), event.into());
+            for (name, value) in &asked {
+                body.insert((*name).to_owned(), (*value).into());
+            }
             view.try_out(self.action.method, &self.path()?, &Value::Object(body))
         });
         match found {
-            Ok(found) => html! { h2 { (view.t.try_it) } (json(view, &found)) },
+            Ok(found) if found.field("looked_at").is_null() => {
+                html! { h2 { (view.t.try_it) } (json(view, &found)) }
+            }
+            Ok(found) => what_if::show(view, &found),
             Err(error) => html! { div.error role="alert" { p { (error.detail) } } },
         }
     }

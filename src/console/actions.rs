@@ -264,14 +264,14 @@ actions! {
     CREATE_SUBSCRIPTION = action("create-subscription", |t| t.create_subscription)
         .route(Right::Admin, Method::Post, "/v1/subscriptions")
         .fields(&[
-            required("name"), field("target"), field("url"), field("event_types"), OTHERS, field("try"),
+            required("name"), field("target"), field("url"), field("event_types"), OTHERS, field("try"), field("what_if"),
         ])
         .asks(Asks::First)
         .then(Then::Answer);
     CHANGE_SUBSCRIPTION = action("change-subscription", |t| t.change)
         .route(Right::Admin, Method::Patch, "/v1/subscriptions/{id}")
         .fields(&[
-            field("url"), field("event_types"), OTHERS, without("target"), field("try"),
+            field("url"), field("event_types"), OTHERS, without("target"), field("try"), field("what_if"),
         ])
         .asks(Asks::Change);
     DELETE_SUBSCRIPTION = action("delete-subscription", |t| t.delete)

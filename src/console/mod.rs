@@ -30,6 +30,7 @@ mod standing;
 mod story;
 mod texts;
 mod timeline;
+mod what_if;
 mod words;
 
 use std::sync::Arc;

@@ -53,6 +53,13 @@ fn a_subscription_is_tried_made_and_changed_by_flags() {
         )),
         "{shown}"
     );
+    let asked = ["subscription", "change", "erp", "--filter", "$.total < 100", "--what-if", "7d"];
+    let shown = rig.ok(&asked);
+    assert!(
+        shown.contains("1 stored events since ") && shown.contains("       1    fewer than now")
+    );
+    assert!(shown.contains("would not be sent\n  the condition does not hold: $.total lt 100\n"));
+    assert!(shown.contains("- X-Region: north\n- \n- <total>\n- 150.00</total>\n"), "{shown}");
     let changed =
         rig.json(&["subscription", "change", "erp", "--template-header", "x-type: {{ id }}"]);
     assert_eq!(changed["template"]["headers"], json!({ "x-type": "{{ id }}" }));

@@ -548,3 +548,28 @@ fn send_again_offers_who_has_not_got_it() {
     until("both are tried again", || bad.count() == before + 2);
     assert_eq!(well.count(), 1);
 }
+
+#[test]
+fn a_change_is_asked_about_the_stored_events_before_it_is_kept() {
+    let rig = Rig::new();
+    rig.user("anna", "admin");
+    let browser = Browser::enter(&rig, "anna");
+    rig.pull("erp", &json!({ "event_types": ["invoice.*"] }));
+    rig.publish_types(&["invoice.created", "invoice.paid", "order.created"]);
+    let change = asked(&browser, "/console/subscriptions/erp", "change-subscription");
+    let typed = [("event_types", "invoice.paid\norder.*"), ("what_if", "7d")];
+    let page = browser.submit(&change, &[&typed[..], &[("again", "yes")]].concat()).is(200).text();
+    assert!(page.contains("3 stored events were looked at"), "{page}");
+    for part in
+        ["<strong>1</strong> more than now", "<strong>1</strong> fewer than now", "order.created"]
+    {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    assert_eq!(rig.get("/v1/subscriptions/erp")["event_types"], json!(["invoice.*"]));
+    // The change itself is carried out, whatever was asked before.
+    browser.submit(&change, &typed).is(303);
+    assert_eq!(rig.get("/v1/subscriptions/erp")["event_types"], json!(["invoice.paid", "order.*"]));
+    let wrong = asked(&browser, "/console/subscriptions/erp", "change-subscription");
+    let wrong = browser.submit(&wrong, &[("what_if", "soon"), ("again", "yes")]).is(200).text();
+    assert!(wrong.contains("what_if must be a span"), "{wrong}");
+}

@@ -99,3 +99,4 @@ mod watching;
 mod ways_in;
 mod webhook_bodies;
 mod webhook_lanes;
+mod what_if;

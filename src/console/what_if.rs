@@ -1,0 +1,40 @@
+//! What terms of a subscription would have done with the events of a period, as a form shows it.
+
+use crate::console::prelude::*;
+
+/// Counts with what they mean, then examples with what is sent now and then.
+pub(super) fn show(view: &View<'_>, found: &Value) -> Markup {
+    let t = view.t;
+    let counts = [
+        ("wanted_now", t.what_if_wanted_now),
+        ("wanted_then", t.what_if_wanted_then),
+        ("more", t.what_if_more),
+        ("fewer", t.what_if_fewer),
+        ("changed", t.what_if_changed),
+        ("failing", t.what_if_failing),
+        ("other_lane", t.what_if_other_lane),
+    ];
+    let nothing = EmptyNote { text: t.what_if_nothing, hint: t.what_if_nothing_help };
+    let body = |example: &Value| {
+        html! {
+            @for (sign, name) in [("−", "now"), ("+", "then")] {
+                @if let Some(sent) = example.maybe(name) { details { summary { (sign) " " (word(name)) } pre { (sent) } } }
+            }
+        }
+    };
+    let columns = [
+        cell("event").link("events", "event"),
+        cell("event_type"),
+        cell("at").time("received_at"),
+        cell("difference").word("difference"),
+        cell("why").told("why"),
+        cell("sent"),
+    ];
+    html! {
+        h2 { (t.what_if_title) }
+        p { (grouped(found.int("looked_at"))) " " (t.what_if_looked_at) " " (time(found.text("since"))) "." }
+        @if !found.is("is_whole") { p { (t.what_if_not_whole) } }
+        ul { @for (name, meaning) in counts { li { strong { (grouped(found.int(name))) } " " (meaning) } } }
+        (Cells(&columns, &[("sent", &body)]).table(view, t.what_if_title, found.items("examples"), nothing))
+    }
+}

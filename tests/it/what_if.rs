@@ -1,0 +1,148 @@
+//! `what_if`: what terms of a subscription would have done with the stored events of a period, and that it is so.
+
+use crate::rig::prelude::*;
+
+/// Publishes twenty invoices with totals from 0 to 19 and five orders.
+fn month(rig: &Rig) {
+    for total in 0..20 {
+        let payload = json!({ "total": total });
+        rig.publish(&json!({ "event_type": "invoice.paid", "payload": payload, "ordering_key": format!("c-{total}") }));
+    }
+    for _ in 0..5 {
+        rig.publish_type("order.created");
+    }
+}
+
+fn deliveries(rig: &Rig, subscription: &str) -> u64 {
+    let sql = format!(
+        "SELECT count(*) FROM deliveries AS d JOIN subscriptions AS s ON s.seq = d.subscription_seq
+          WHERE s.name = '{subscription}'"
+    );
+    rig.one(&sql).parse().unwrap()
+}
+
+fn asked(rig: &Rig, change: &Value) -> Value {
+    let body = merged(json!({ "what_if": "7d" }), change);
+    rig.patch("/v1/subscriptions/erp", &body).is(200).json()
+}
+
+/// The counts of an answer: looked at, wanted now and then, more, fewer, changed, failing, in another lane.
+fn counts(found: &Value) -> [u64; 8] {
+    ["looked_at", "wanted_now", "wanted_then", "more", "fewer", "changed", "failing", "other_lane"]
+        .map(|name| found[name].as_u64().unwrap())
+}
+
+#[test]
+fn what_would_be_sent_is_what_then_is_sent() {
+    let rig = Rig::new();
+    rig.pull("erp", &json!({ "event_types": ["invoice.*"] }));
+    month(&rig);
+    let before = rig.get("/v1/subscriptions/erp");
+    let audited = rig.one("SELECT count(*) FROM audit_events");
+    let change = json!({
+        "event_types": ["invoice.paid", "order.*"],
+        "filter": [
+            { "path": "$.total", "op": "not_equals", "value": 3 },
+            { "path": "$.total", "op": "not_equals", "value": 4 },
+        ],
+    });
+    let found = asked(&rig, &change);
+    assert_eq!(counts(&found), [25, 20, 23, 5, 2, 0, 0, 0]);
+    assert_eq!(found["is_whole"], true);
+    let examples = found["examples"].as_array().unwrap();
+    let of = |difference: &str| {
+        examples.iter().filter(|example| example["difference"] == difference).count()
+    };
+    assert_eq!([of("more"), of("fewer"), examples.len()], [5, 2, 7]);
+    let fewer = examples.iter().find(|example| example["difference"] == "fewer").unwrap();
+    assert!(text(fewer, "why").contains("$.total"), "{fewer}");
+    assert!(text(fewer, "now").ends_with("{\"total\":4}"), "{fewer}");
+    assert_eq!(fewer["then"], Value::Null);
+    // Nothing was saved, sent or audited.
+    assert_eq!(rig.get("/v1/subscriptions/erp"), before);
+    assert_eq!(rig.one("SELECT count(*) FROM audit_events"), audited);
+    assert_eq!(deliveries(&rig, "erp"), 20);
+    // The change does to the same events what was said.
+    rig.patch("/v1/subscriptions/erp", &change).is(200);
+    month(&rig);
+    assert_eq!(deliveries(&rig, "erp"), 20 + 23);
+}
+
+#[test]
+fn another_body_an_unwritable_one_and_another_lane_are_counted() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe_with(
+        "erp",
+        &receiver,
+        &json!({ "event_types": ["invoice.*"], "ordering": "key" }),
+    );
+    month(&rig);
+    let same = asked(&rig, &json!({ "event_types": ["invoice.paid"] }));
+    assert_eq!(counts(&same), [25, 20, 20, 0, 0, 0, 0, 0]);
+    // A total of 0 cannot divide.
+    let body = r#"{"part":{{ 100 // payload.total }}}"#;
+    let found = asked(&rig, &json!({ "template": { "body": body }, "ordering": "strict" }));
+    assert_eq!(counts(&found), [25, 20, 20, 0, 0, 19, 1, 20]);
+    let examples = found["examples"].as_array().unwrap();
+    assert_eq!(examples.len(), 20, "at most");
+    let changed = examples.iter().find(|one| one["difference"] == "changed").unwrap();
+    assert!(text(changed, "then").contains("{\"part\":") && text(changed, "now").contains("total"));
+    let failing = examples.iter().find(|one| one["difference"] == "failing").unwrap();
+    assert!(text(failing, "why").contains("template"), "{failing}");
+}
+
+#[test]
+fn a_new_subscription_is_asked_about_and_not_made() {
+    let rig = Rig::new();
+    month(&rig);
+    let new = json!({
+        "name": "erp", "url": "http://127.0.0.1:8080/", "event_types": ["order.*"], "what_if": "12h",
+    });
+    let found = rig.post("/v1/subscriptions", &new).is(200).json();
+    assert_eq!(counts(&found), [25, 0, 5, 5, 0, 0, 0, 0]);
+    assert_eq!(rig.get("/v1/subscriptions")["items"], json!([]));
+}
+
+#[test]
+fn only_the_period_and_the_tenant_are_looked_at() {
+    let rig = Rig::new();
+    rig.pull("erp", &json!({ "event_types": ["*"] }));
+    rig.publish_type("old");
+    rig.advance(Duration::from_hours(48));
+    rig.publish_type("new");
+    let token = rig.tenant("acme");
+    let event = json!({ "event_type": "new", "payload": {} });
+    rig.post_as(&token, "/v1/events", &event).is(201);
+    let found = rig.patch("/v1/subscriptions/erp", &json!({ "what_if": "1d" })).is(200).json();
+    assert_eq!(counts(&found), [1, 1, 1, 0, 0, 0, 0, 0]);
+    let found = rig.patch("/v1/subscriptions/erp", &json!({ "what_if": "7d" })).is(200).json();
+    assert_eq!(found["looked_at"], 2);
+}
+
+#[test]
+fn webhooks_and_named_targets_are_judged_as_they_are_routed() {
+    let rig = Rig::new();
+    let secret = "a-shared-secret-of-32-characters";
+    rig.token_provider("shop", secret);
+    rig.pull("erp", &json!({ "source": "all" }));
+    rig.send("POST", "/in/shop", &[("X-Token", secret)], b"{\"order\":7}").is(200);
+    rig.publish(&json!({ "event_type": "other", "target": "erp", "payload": {} }));
+    let found = asked(&rig, &json!({ "source": "outbox", "event_types": ["nothing"] }));
+    // The webhook goes no more; the event that names its target does, whatever its type.
+    assert_eq!(counts(&found), [2, 2, 1, 0, 1, 0, 0, 0]);
+}
+
+#[test]
+fn what_cannot_be_asked_is_said() {
+    let rig = Rig::new();
+    rig.pull("erp", &json!({}));
+    let path = "/v1/subscriptions/erp";
+    for span in ["week", "-1d", "500d"] {
+        rig.patch(path, &json!({ "what_if": span })).is(422).tells("what_if must be a span");
+    }
+    let both = json!({ "what_if": "1d", "try": "01916f3a-5c1e-7000-8000-000000000001" });
+    rig.patch(path, &both).is(422).tells("either try or what_if");
+    let token = rig.token_of("read");
+    assert_eq!(rig.call_as(&token, "PATCH", path, br#"{"what_if":"1d"}"#).status, 403);
+}
