@@ -96,6 +96,8 @@ pub struct Call<'a> {
     /// Whether it must not be written twice. It then goes over a new connection, which no server has just closed; any other
     /// request is written again, over a new connection, if a kept one ends before anything of the answer came.
     pub is_once: bool,
+    /// How much of the answer's body is read, if that is not 64 KiB.
+    pub max_body_bytes: Option<u64>,
 }
 
 /// An answer.
@@ -107,8 +109,12 @@ pub struct Answer {
     pub retry_after: Option<String>,
     /// Its `oncebox-custom-data`.
     pub custom_data: Option<String>,
-    /// The first 64 KiB of its body.
+    /// Its `Link`; several fields as one.
+    pub link: Option<String>,
+    /// The first 64 KiB of its body, or as much as the request asks for.
     pub body: Vec<u8>,
+    /// Whether its body broke off.
+    pub is_broken_off: bool,
     /// What is wrong with its head, in words; the status counts all the same.
     pub oddity: Option<String>,
 }
@@ -239,7 +245,7 @@ impl Client {
 
     /// Sends one request and reads its answer.
     pub fn call(&self, call: &Call<'_>) -> Result<Answer, CallError> {
-        answer_of(self.exchange(call, MAX_ANSWER_BYTES))
+        answer_of(self.exchange(call, call.max_body_bytes.unwrap_or(MAX_ANSWER_BYTES)))
     }
 
     /// Sends one request and reads its answer with all header fields, and up to `max_body_bytes` of its body.
@@ -325,6 +331,10 @@ impl Client {
     }
 }
 
+/// The mark of an answer whose body broke off.
+#[derive(Clone, Copy)]
+struct BrokenOff;
+
 fn payer(call: &Call<'_>) -> Payer {
     call.tenant.map_or(Payer::Anonymous, Payer::tenant)
 }
@@ -333,11 +343,15 @@ fn answer_of(answer: Result<http::Response<Vec<u8>>, CallError>) -> Result<Answe
     let answer = answer?;
     let retry_after = answer.headers().get("retry-after").and_then(|value| value.to_str().ok());
     let custom_data = answer.headers().get(CUSTOM_DATA);
+    let links = answer.headers().get_all("link").iter().filter_map(|value| value.to_str().ok());
+    let links: Vec<&str> = links.collect();
     Ok(Answer {
         status: answer.status().as_u16(),
         retry_after: retry_after.map(str::to_owned),
         custom_data: custom_data.map(|data| String::from_utf8_lossy(data.as_bytes()).into_owned()),
+        link: (!links.is_empty()).then(|| links.join(", ")),
         oddity: answer.headers().get(ODDITIES).and_then(|words| oddity(words.to_str().ok()?)),
+        is_broken_off: answer.extensions().get::<BrokenOff>().is_some(),
         body: answer.into_body(),
     })
 }
@@ -369,12 +383,13 @@ fn over(
         .allow_non_standard_methods(true)
         .build();
     let answer = agent.run(request)?;
-    let (head, mut rest) = answer.into_parts();
+    let (mut head, mut rest) = answer.into_parts();
     let mut body = Vec::new();
     let read = rest.as_reader().take(max_body_bytes).read_to_end(&mut body);
     if let Err(error) = read {
         // The status counts even if the body breaks off.
         tracing::debug!(%error, status = head.status.as_u16(), "the answer's body broke off");
+        head.extensions.insert(BrokenOff);
     }
     Ok(http::Response::from_parts(head, body))
 }
@@ -497,6 +512,7 @@ mod tests {
             identity: None,
             tenant: Some("acme"),
             is_once: false,
+            max_body_bytes: None,
         }
     }
 

@@ -106,6 +106,8 @@ impl Sender for Line {
             custom_data: None,
             body: Vec::new(),
             oddity: None,
+            link: None,
+            is_broken_off: false,
         })
     }
 

@@ -292,6 +292,8 @@ impl Sender for Timeouts {
             custom_data: None,
             body: Vec::new(),
             oddity: None,
+            link: None,
+            is_broken_off: false,
         })
     }
 

@@ -64,6 +64,7 @@ impl Deliverer {
             identity: None,
             tenant: Some(&outgoing.tenant),
             is_once: subscription.new.order.external_calls.is_some(),
+            max_body_bytes: None,
         };
         if self.env.faults.hit(Step::BeforeSend) {
             let reason = "planned: the line is down".to_owned();
