@@ -271,7 +271,7 @@ CREATE INDEX past_holds_of ON past_holds (subscription_seq, reason);
 
 -- Secrets and what else opens a door, each version a row. `sealed` is AES-256-GCM under a data key of its own, which is
 -- wrapped by the master key. That one is not in this file. A subscription has one in force to sign with, at most one to log on with (bearer, basic, api_key,
--- oauth2), and at most one client certificate.
+-- oauth2), and at most one client certificate. A source has at most one of the latter two each.
 CREATE TABLE credentials (
   seq              INTEGER PRIMARY KEY AUTOINCREMENT,
   id               TEXT NOT NULL UNIQUE,
@@ -300,7 +300,10 @@ CREATE TABLE credentials (
   -- 1: made by the clock and shown to nobody yet. It is verified once a person has seen it.
   unseen INTEGER NOT NULL DEFAULT 0
     CONSTRAINT credential_unseen_is_0_or_1 CHECK (unseen = 0 OR unseen = 1),
-  CONSTRAINT credential_has_one_owner CHECK ((provider_seq IS NULL) <> (subscription_seq IS NULL)),
+  -- The source whose list is read with it.
+  source_seq INTEGER REFERENCES sources (seq),
+  CONSTRAINT credential_has_one_owner
+    CHECK ((provider_seq IS NOT NULL) + (subscription_seq IS NOT NULL) + (source_seq IS NOT NULL) = 1),
   CONSTRAINT credential_kind_is_known CHECK (kind IN ('signing', 'signing_ed25519', 'bearer', 'basic', 'api_key',
     'oauth2', 'client_certificate')),
   CONSTRAINT credential_state_is_known CHECK (state IN ('next', 'active', 'retiring', 'revoked')),
@@ -312,6 +315,8 @@ CREATE UNIQUE INDEX credentials_of_provider ON credentials (provider_seq, versio
   WHERE provider_seq IS NOT NULL;
 CREATE UNIQUE INDEX credentials_of_subscription ON credentials (subscription_seq, version)
   WHERE subscription_seq IS NOT NULL;
+CREATE UNIQUE INDEX credentials_of_source ON credentials (source_seq, version)
+  WHERE source_seq IS NOT NULL;
 -- The few that upkeep has to look at.
 CREATE INDEX credentials_in_rotation ON credentials (state, seq)
   WHERE state = 'next' OR state = 'retiring' OR rotate_every_ms IS NOT NULL;
@@ -1117,13 +1122,13 @@ CREATE TABLE sources (
   -- Also the source_system of its events.
   name            TEXT NOT NULL,
   kind            TEXT NOT NULL,
-  -- JSON: the path or the database, and how it is read.
+  -- JSON: the path, the database or the address, and how it is read.
   settings        TEXT NOT NULL,
   state           TEXT NOT NULL DEFAULT 'ACTIVE',
-  -- The last row that was copied; set in the transaction that copies it.
+  -- The last row that was copied; set in the transaction that copies it. For a list the time up to which it was read.
   cursor          INTEGER NOT NULL DEFAULT 0,
   -- JSON. Identifies the file or database as it was last read, so that a replaced or restored one is noticed; for a
-  -- database also what a person asked for that is not done yet.
+  -- database also what a person asked for that is not done yet. For a list how far the present round has come.
   identity        TEXT,
   event_count     INTEGER NOT NULL DEFAULT 0,
   last_event_at   INTEGER,
@@ -1138,7 +1143,7 @@ CREATE TABLE sources (
   deleted_at      INTEGER,
   CONSTRAINT source_name_is_1_to_63_of_a_z_0_9_dash
     CHECK (length(name) BETWEEN 1 AND 63 AND name NOT GLOB '*[^a-z0-9-]*'),
-  CONSTRAINT source_kind_is_known CHECK (kind IN ('sqlite', 'drop', 'database')),
+  CONSTRAINT source_kind_is_known CHECK (kind IN ('sqlite', 'drop', 'database', 'http')),
   CONSTRAINT source_settings_is_json CHECK (json_valid(settings)),
   CONSTRAINT source_state_is_known CHECK (state IN ('ACTIVE', 'PAUSED')),
   CONSTRAINT source_fails_with_an_error CHECK ((last_error IS NULL) = (failing_since IS NULL))

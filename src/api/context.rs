@@ -36,6 +36,7 @@ use crate::pipeline::upkeep::credential_rotation::CredentialRotation;
 use crate::pipeline::upkeep::disk_watch::DiskWatch;
 use crate::pipeline::upkeep::master_key_rotation::Rotation;
 use crate::sources::SourceStatuses;
+use crate::sources::http_client::ListClient;
 
 /// The stages the API hands work to.
 #[derive(Clone)]
@@ -66,6 +67,8 @@ pub struct Stages {
     pub sources: SourceStatuses,
     /// Databases of others.
     pub databases: Databases,
+    /// What reads lists of providers.
+    pub lists: ListClient,
     /// Deliveries that are being attempted.
     pub in_flight: Arc<InFlight>,
     /// Makes backups.

@@ -178,7 +178,7 @@ fn active(api: &Api, call: &Call, id: &str) -> Result<Credential, Problem> {
     let found = api.env.store.read(|tx| {
         let Some(found) = credentials::by_id(tx, &call.tenant, id)? else { return Ok(None) };
         let is_sent = match found.owner {
-            Owner::Provider(_) => true,
+            Owner::Provider(_) | Owner::Source(_) => true,
             Owner::Subscription(seq) => subscriptions::by_seq(tx, seq)?.is_some_and(|found| {
                 matches!(found.new.target, Target::Http(_) | Target::Kafka(_))
             }),

@@ -4,17 +4,19 @@ use std::time::Duration;
 
 use zeroize::Zeroizing;
 
+use crate::api::audited::ChangeResult;
 use crate::api::claimed::check_not_rotating;
 use crate::api::kind::Kind as ProblemKind;
 use crate::api::prelude::*;
 use crate::api::sealing::to_seal;
-use crate::api::{subscription_terms as terms, subscriptions};
+use crate::api::{sources, subscription_terms as terms, subscriptions};
 use crate::http::identity::Identity;
 use crate::model::credential::{
     ClientAuth, CredentialKind, CredentialState, MAX_SECRET_BYTES, Oauth2, Purpose, Settings,
 };
 use crate::model::subscription::{Subscription, Target};
 use crate::signatures::signing_key::SigningKey;
+use crate::sources::{Settings as SourceSettings, tables};
 use crate::store::credentials::{self, Credential, CredentialFilter, Owner};
 use crate::store::settlement;
 
@@ -24,6 +26,8 @@ const SUBSCRIPTION: Param =
     Param::query::<SomeText>("subscription", "Only this subscription's: its name or id.", "erp");
 const PROVIDER: Param =
     Param::query::<SomeText>("provider", "Only this provider's, by its name.", "stripe");
+const SOURCE: Param =
+    Param::query::<SomeText>("source", "Only this source's, by its name.", "stripe-list");
 const STATE: Param = Param::query::<CredentialState>(
     "state",
     "Only those in this state; if absent, those in force.",
@@ -40,7 +44,7 @@ pub(super) const RESOURCE: Resource = Resource {
             .doc(
                 "listCredentials",
                 "List the credentials",
-                &[SUBSCRIPTION, PROVIDER, STATE, LIMIT, AFTER],
+                &[SUBSCRIPTION, PROVIDER, SOURCE, STATE, LIMIT, AFTER],
             )
             .about("Without their secrets. Revoked ones are listed only where `state` asks for them.")
             .returns(&[Returns::page::<CredentialAnswer<'_>>("A page of credentials, the oldest first.")]),
@@ -57,6 +61,15 @@ pub(super) const RESOURCE: Resource = Resource {
             )
             .returns(&[Returns::json::<NewCredentialAnswer<'_>>(201, "The credential.")])
             .body::<CredentialSetting>(r#"{"kind":"basic","user":"oncebox","secret":"an example password"}"#),
+        post("/v1/sources/{name}/credentials", Admin, Act("credential.set_for_source", set_of_source))
+            .doc("setSourceCredential", "Set a credential of a source", &[sources::NAME])
+            .about(
+                "For the kind `http`: its list is read with it from the answer on. It takes the place of the one that serves \
+                 the same purpose: logging on (bearer, basic, api_key, oauth2) or the client certificate.",
+            )
+            .returns(&[Returns::json::<NewCredentialAnswer<'_>>(201, "The credential.")])
+            .body::<CredentialSetting>(r#"{"kind":"bearer","secret":"rk_live_an_example"}"#)
+            .problems(&[ProblemKind::Conflict]),
         post("/v1/credentials/{id}/revoke", Admin, Act("credential.revoke", revoke))
             .doc("revokeCredential", "Revoke a credential", &[ID])
             .about(
@@ -227,10 +240,12 @@ pub(super) struct CredentialAnswer<'a> {
     id: Is<Uuid, &'a str>,
     tenant: Is<NameText, &'a str>,
     kind: CredentialKind,
-    /// The subscription that sends with it; null where it is a provider's.
+    /// The subscription that sends with it; null where it is another owner's.
     subscription: Option<&'a str>,
-    /// The provider whose webhooks are checked with it; null where it is a subscription's.
+    /// The provider whose webhooks are checked with it; null where it is another owner's.
     provider: Option<&'a str>,
+    /// The source whose list is read with it; null where it is another owner's.
+    source: Option<&'a str>,
     /// Its number among its owner's.
     version: Is<u64, i64>,
     state: CredentialState,
@@ -299,17 +314,14 @@ struct NewCredentialAnswer<'a, T = CredentialAnswer<'a>> {
 
 /// Shows a credential.
 pub(super) fn shown(one: &Credential) -> Value {
-    let name = Some(one.owner_name.as_str());
-    let (subscription, provider) = match one.owner {
-        Owner::Subscription(_) => (name, None),
-        Owner::Provider(_) => (None, name),
-    };
+    let name = one.owner_name.as_str();
     value(CredentialAnswer {
         id: one.id.as_str().into(),
         tenant: one.tenant.as_str().into(),
         kind: one.kind(),
-        subscription,
-        provider,
+        subscription: matches!(one.owner, Owner::Subscription(_)).then_some(name),
+        provider: matches!(one.owner, Owner::Provider(_)).then_some(name),
+        source: matches!(one.owner, Owner::Source(_)).then_some(name),
         version: one.version.into(),
         state: one.state,
         settings: one.settings.to_json().into(),
@@ -339,6 +351,7 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let filter = CredentialFilter {
         provider: call.query.get("provider"),
         subscription: call.query.get("subscription"),
+        source: call.query.get("source"),
         state: call.query.one_of("state", CredentialState::ALL, CredentialState::as_str)?,
     };
     let after = page.after.unwrap_or(0);
@@ -357,16 +370,56 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 /// `POST /v1/subscriptions/{id}/credentials`
 fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let subscription = subscriptions::find(api, call)?;
-    let StorableCredential { settings, secret, valid_until, is_new } =
-        call.json::<CredentialSetting>()?.check(api)?;
-    check_fits(&subscription, &settings)?;
+    let setting = call.json::<CredentialSetting>()?.check(api)?;
+    check_fits(&subscription, &setting.settings)?;
+    let now = api.env.clock.wall();
+    let seq = subscription.seq;
+    replace(api, call, Owner::Subscription(seq), setting, move |tx| {
+        // The target may accept the new one.
+        Ok(settlement::end_holds_by_change(tx, seq, now)?)
+    })
+}
+
+/// `POST /v1/sources/{name}/credentials`
+fn set_of_source(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let source = sources::find(api, call)?;
+    let setting = call.json::<CredentialSetting>()?.check(api)?;
+    if !matches!(source.new.settings, SourceSettings::Http(_)) {
+        return Err(Problem::conflict(
+            "Only a source of the kind http has a credential: a file has none, and that of a database is in the settings.",
+        ));
+    }
+    if setting.settings.kind().purpose() == Purpose::Sign {
+        return Err(Problem::unprocessable(
+            "A list is read without a signature: give a credential of the kind bearer, basic, api_key, oauth2 or \
+             client_certificate.",
+        ));
+    }
+    let now = api.env.clock.wall();
+    replace(api, call, Owner::Source(source.seq), setting, move |tx| {
+        let named = tables::by_name(tx, &source.new.tenant, source.new.name.as_str())?;
+        let row = named.or_not_found("source")?;
+        // The list may accept the new one: it is read at once.
+        tables::update(tx, &row, now)?;
+        sources::resolve_escalations(tx, &row.new.tenant, row.new.name.as_str(), now)?;
+        Ok(())
+    })
+}
+
+/// Stores a credential in the place of those that serve the same purpose. `then` runs in the same transaction.
+fn replace(
+    api: &Api,
+    call: &Call,
+    owner: Owner,
+    setting: StorableCredential,
+    mut then: impl FnMut(&WriteTx<'_>) -> ChangeResult<()> + Send + 'static,
+) -> Result<Audited<Value>, Problem> {
+    let StorableCredential { settings, secret, valid_until, is_new } = setting;
     let now = api.env.clock.wall();
     let mut sealed = to_seal(api, now, settings, &secret);
     sealed.valid_until = valid_until;
     let tenant = call.tenant.clone();
-    let seq = subscription.seq;
     change(api, call, move |tx| {
-        let owner = Owner::Subscription(seq);
         let mut new = sealed.of(&tenant, owner, now);
         let purpose = new.settings.kind().purpose();
         let in_force = credentials::in_force(tx, owner)?;
@@ -384,9 +437,8 @@ fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
             revoked.push(one.id);
         }
         credentials::insert(tx, &new)?;
-        // The target may accept the new one.
-        settlement::end_holds_by_change(tx, seq, now)?;
-        let row = credentials::by_id(tx, &tenant, &new.id)?.or_not_found("subscription")?;
+        then(tx)?;
+        let row = credentials::by_id(tx, &tenant, &new.id)?.or_not_found("credential")?;
         let made = Change::made("credential", &new.id, &shown(&row)).and("revoked", revoked);
         let secret = is_new.then(|| secret.as_str().into());
         Ok(made.shown(|made| NewCredentialAnswer { made, secret }))

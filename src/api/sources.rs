@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::api::prelude::*;
 use crate::api::schema::AnyObject;
+use crate::api::subscription_terms;
 use crate::base::clock::millis;
 use crate::base::id;
 use crate::base::words::words;
@@ -18,18 +19,20 @@ use crate::sources::{
     MAX_SILENCE, NewSource, SILENCE_LEAST, Settings, Source, SourceState, SourceStatus,
     database_connection, inspect, permitted, tables,
 };
+use crate::store::credentials::{self, Owner};
 use crate::store::{escalations, meta};
 
 /// Marks that are so much older than a backup are taken back as well: the clocks of the two machines may differ.
 const CLOCKS_DIFFER: Duration = Duration::from_mins(10);
 
-const NAME: Param = Param::path::<NameText>("name", "The source's name.", "erp");
+pub(super) const NAME: Param = Param::path::<NameText>("name", "The source's name.", "erp");
 const IS: &[Returns] = &[Returns::json::<SourceAnswer<'_>>(200, "The source as it is now.")];
 
 /// Sources of events besides the API.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Sources",
-    about: "Inputs besides the API: the `SQLite` file of an ERP, a table of its database, or a folder that receives files.",
+    about: "Inputs besides the API: the `SQLite` file of an ERP, a table of its database, a folder that receives files, or a \
+            provider's list.",
     routes: &[
         get("/v1/sources", Read, Listed(list))
             .doc("listSources", "List the sources", &[LIMIT, AFTER])
@@ -61,8 +64,8 @@ pub(super) const RESOURCE: Resource = Resource {
         get("/v1/sources/{name}/test", Operate, Now(test))
             .doc("testSource", "Test a source", &[NAME])
             .about(
-                "Opens the file or folder and checks whether it can be read. Nothing is copied and \
-                 nothing is changed.",
+                "Opens the file or folder, or asks for a page of the list, and checks whether it can be read. Nothing is \
+                 copied and nothing is changed.",
             )
             .returns(&[Returns::json::<SourceTest>(200, "What was found.")]),
         post("/v1/sources/{name}/pause", Operate, Act("source.pause", pause))
@@ -78,7 +81,7 @@ pub(super) const RESOURCE: Resource = Resource {
             .about(
                 "Decides what is copied after the file was replaced or restored. `start`: all rows; \
                  an event with a known key is not stored again. `now`: only new rows. `cursor`: the \
-                 rows after this one.",
+                 rows after this one, or the items since this time in milliseconds.",
             )
             .returns(IS)
             .body::<SourceReset>(r#"{"from":"start"}"#),
@@ -104,7 +107,7 @@ pub(super) const RESOURCE: Resource = Resource {
 
 values! {
     /// The kinds of sources.
-    SourceKind = { "type": "string", "enum": ["sqlite", "drop", "database"] }
+    SourceKind = { "type": "string", "enum": ["sqlite", "drop", "database", "http"] }
     /// How long a source may be silent.
     Silence = { "type": "integer", "minimum": 0, "maximum": millis(MAX_SILENCE) }
     /// A row's number.
@@ -193,7 +196,7 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let settings = read_settings(api, call, &kind, settings.0)?;
     let compared = match &settings {
         Settings::Drop(folder) => Some(check_folder(api, &folder.path, None)?),
-        Settings::Sqlite(_) | Settings::Database(_) => None,
+        Settings::Sqlite(_) | Settings::Database(_) | Settings::Http(_) => None,
     };
     let begin = beginning(api, &call.tenant, &settings, from.unwrap_or(From::Start))?;
     let now = api.env.clock.wall();
@@ -239,6 +242,10 @@ fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
                 let restored_at = DatabaseState::read(source.identity.as_deref()).restored_at;
                 source.identity = DatabaseState::begun(restored_at).to_text();
             }
+            if let Settings::Http(_) = settings {
+                // Its round is one over the list as it was set.
+                source.identity = None;
+            }
             source.new.settings = settings.clone();
         }
         if let Some(silent_after) = silent_after {
@@ -254,9 +261,10 @@ fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     change(api, call, move |tx| {
         let before = tables::by_name(tx, &tenant, &name)?.or_not_found("source")?;
         tables::delete(tx, before.seq, now)?;
+        let revoked = credentials::revoke_all(tx, Owner::Source(before.seq))?;
         resolve_escalations(tx, &tenant, &name, now)?;
         let shown = shown(&before, &SourceStatus::default());
-        Ok(Change::gone("source", &before.new.id, &shown))
+        Ok(Change::gone("source", &before.new.id, &shown).and("revoked", revoked))
     })
 }
 
@@ -336,7 +344,7 @@ fn release(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 fn mode_of(source: &Source) -> Result<Mode, Problem> {
     match &source.new.settings {
         Settings::Database(database) => Ok(database.mode),
-        Settings::Sqlite(_) | Settings::Drop(_) => Err(Problem::conflict(
+        Settings::Sqlite(_) | Settings::Drop(_) | Settings::Http(_) => Err(Problem::conflict(
             "Only a source of the kind database has marks in a table: see oncebox source reset.",
         )),
     }
@@ -359,7 +367,10 @@ fn is_other_table(before: &Settings, after: &Settings) -> bool {
 /// `GET /v1/sources/{name}/test`
 fn test(api: &Api, call: &Call) -> Result<Response, Problem> {
     let source = find(api, call)?;
-    let checks = inspect::checks(&api.env.settings.get(), &api.flow.databases, &source);
+    let checks = match &source.new.settings {
+        Settings::Http(list) => inspect::of_list(&api.flow.lists, &api.flow.receive, &source, list),
+        _ => inspect::checks(&api.env.settings.get(), &api.flow.databases, &source),
+    };
     let is_ok = worst(&checks) != Level::Fail;
     Ok(ok(&SourceTest { ok: is_ok, checks }))
 }
@@ -396,7 +407,8 @@ fn alter(
     })
 }
 
-fn resolve_escalations(
+/// Ends what was raised about a source: a person has acted.
+pub(super) fn resolve_escalations(
     tx: &WriteTx<'_>,
     tenant: &str,
     name: &str,
@@ -409,7 +421,8 @@ fn resolve_escalations(
     Ok(())
 }
 
-fn find(api: &Api, call: &Call) -> Result<Source, Problem> {
+/// The source that the path names.
+pub(super) fn find(api: &Api, call: &Call) -> Result<Source, Problem> {
     api.env
         .store
         .read(|tx| tables::by_name(tx, &call.tenant, call.param(0)))?
@@ -421,6 +434,10 @@ fn read_settings(api: &Api, call: &Call, kind: &str, given: Value) -> Result<Set
     let settings = Settings::read(kind, given).map_err(wrong)?;
     if let Some(path) = settings.path() {
         permitted(&api.env.settings.get(), &call.tenant, path).map_err(wrong)?;
+    }
+    if let Settings::Http(list) = &settings {
+        let terms = list.terms().map_err(wrong)?;
+        subscription_terms::address(api, terms.url.as_str())?;
     }
     if let Settings::Database(database) = &settings {
         database_connection::find(&api.flow.databases, &call.tenant, database).map_err(wrong)?;
@@ -478,7 +495,8 @@ fn beginning(
         |why: String| Problem::unprocessable(format!("Its last row cannot be read: {why}."));
     let at = |cursor: i64| Beginning { cursor, identity: None };
     match (settings, from) {
-        (Settings::Sqlite(_) | Settings::Drop(_), From::Start) => Ok(at(0)),
+        (Settings::Sqlite(_) | Settings::Drop(_) | Settings::Http(_), From::Start) => Ok(at(0)),
+        (Settings::Http(_), From::Now) => Ok(at(api.env.clock.wall().ms())),
         (Settings::Sqlite(_), From::Now) => {
             inspect::last_row(&api.env.settings.get(), tenant, settings).map(at).map_err(unread)
         }
@@ -528,7 +546,7 @@ struct SourceAnswer<'a> {
     kind: Is<SourceKind, &'static str>,
     settings: Is<AnyObject, Value>,
     state: SourceState,
-    /// The id of the last row that was copied.
+    /// The id of the last row that was copied; for a list the time up to which it was read, in milliseconds.
     cursor: Is<RowNumber, i64>,
     /// The most rows or files that are not copied yet. null if unknown: the source is paused, waits, or cannot be read
     /// (`waits_for`, `last_error`).

@@ -157,7 +157,7 @@ impl Abandoning<'_> {
     fn hold(&self, tx: &WriteTx<'_>, lost: &GivenUp) -> StoreResult<()> {
         let held = lost.secrets.iter().filter_map(|secret| match secret.owner {
             Owner::Subscription(seq) => Some(seq),
-            Owner::Provider(_) => None,
+            Owner::Provider(_) | Owner::Source(_) => None,
         });
         for seq in held.chain(lost.channels.iter().map(|channel| channel.subscription)) {
             let why = "what it needs was sealed under a master key that is lost";
@@ -210,6 +210,7 @@ fn shown(key: &str, untold: Vec<Value>, lost: &GivenUp, revoked: Option<usize>) 
         let of = match secret.owner {
             Owner::Provider(_) => "provider",
             Owner::Subscription(_) => "subscription",
+            Owner::Source(_) => "source",
         };
         json!({ "of": of, "name": secret.owner_name, "tenant": secret.tenant, "kind": secret.kind().as_str() })
     };

@@ -24,6 +24,7 @@ use crate::config::{Live, Settings};
 use crate::databases::database::{Databases, Machine};
 use crate::env::Env;
 use crate::health_probes;
+use crate::http::client::Sender;
 use crate::jobs::runner::Runner;
 use crate::pipeline::suspects::Suspects;
 use crate::pipeline::threads::Bell;
@@ -31,6 +32,7 @@ use crate::pipeline::upkeep::disk_watch::DiskWatch;
 use crate::pipeline::upkeep::master_key_rotation::Rotation;
 use crate::pipeline::{Pipeline, PipelineSetup};
 use crate::privacy::Privacy;
+use crate::sources::http_client::ListClient;
 use crate::sources::relays::Relaying;
 use crate::sources::{self, RelayServices, SourceStatuses};
 use crate::store::writer::WriterLoop;
@@ -68,6 +70,7 @@ impl Appliance {
         let machine = Machine::ours(&env.clock);
         let databases = Databases::of(&env.settings.get().databases.all, &machine);
         let sources_bell = Bell::default();
+        let line = Arc::clone(&sender);
         let setup = PipelineSetup {
             writer_loop,
             rotation: keys.rotation.clone(),
@@ -84,7 +87,8 @@ impl Appliance {
             stop: stop.clone(),
         };
         let flow = Pipeline::start(&env, setup)?;
-        let services = source_services(&env, &flow, disk, run.suspects, databases);
+        let lists = list_client(&env, &flow, line);
+        let services = source_services(&flow, disk, run.suspects, databases, lists);
         let sources = Relaying::start(services.clone(), &flow.spawner, sources_bell)?;
         let archive = Mover::start(archive_work(&env, &flow, &services.disk), &flow.spawner)?;
         let files = archive.archiving.archive.clone();
@@ -194,15 +198,21 @@ fn forgetting(auth: &Auth) -> Arc<dyn Fn() + Send + Sync> {
     Arc::new(move || cached.forget())
 }
 
+/// What reads lists of providers, over the line of the deliveries.
+fn list_client(env: &Env, flow: &Pipeline, sender: Arc<dyn Sender>) -> ListClient {
+    let uses = Arc::clone(flow.receive.providers.uses());
+    ListClient { env: env.clone(), sender, uses }
+}
+
 fn source_services(
-    env: &Env,
     flow: &Pipeline,
     disk: Arc<DiskWatch>,
     suspects: Arc<Suspects>,
     databases: Databases,
+    lists: ListClient,
 ) -> RelayServices {
     RelayServices {
-        env: env.clone(),
+        env: lists.env.clone(),
         disk,
         counts: Arc::clone(&flow.counts),
         statuses: SourceStatuses::default(),
@@ -210,6 +220,8 @@ fn source_services(
         event_types: Arc::clone(&flow.event_types),
         suspects,
         databases,
+        receive: flow.receive.clone(),
+        lists,
     }
 }
 
@@ -240,6 +252,7 @@ fn stages(
         suspects: services.suspects,
         sources: services.statuses,
         databases: services.databases,
+        lists: services.lists,
         in_flight: Arc::clone(&flow.in_flight),
         backups,
         spawner: flow.spawner.clone(),

@@ -16,6 +16,7 @@ const VERBS: &[CommandRow] = &[
         .flags(&[&[
             field("subscription").value("NAME"),
             field("provider").value("NAME"),
+            field("source").value("NAME"),
             field("state").words(&["next", "active", "retiring", "revoked"]),
         ]]),
     command("show", "One credential").calls("getCredential"),
@@ -120,8 +121,11 @@ const CREDENTIALS: Noun = Noun::new("/v1/credentials", "Credential", "credential
     .by(&[("owner", owner), ("valid_until", valid_until)]);
 
 fn owner(one: &Value) -> String {
-    let provider = text(one, "provider");
-    if provider.is_empty() { text(one, "subscription") } else { format!("provider {provider}") }
+    let named = ["provider", "source"].map(|kind| (kind, text(one, kind)));
+    match named.iter().find(|(_, name)| !name.is_empty()) {
+        Some((kind, name)) => format!("{kind} {name}"),
+        None => text(one, "subscription"),
+    }
 }
 
 /// When it ends; whether it has.
@@ -165,7 +169,8 @@ fn reveal(call: &Call<'_>, remote: &Remote) -> Done {
     }
 }
 
-fn set(call: &Call<'_>, remote: &Remote) -> Done {
+/// Sets a credential of a subscription or a source.
+pub(super) fn set(call: &Call<'_>, remote: &Remote) -> Done {
     let body = with_secret(call)?;
     if body.get("secret").is_none() && !call.text("kind").starts_with("signing") {
         return Err(Failure::usage(

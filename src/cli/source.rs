@@ -1,13 +1,15 @@
-//! `oncebox source`: the database tables and folders that events are read from.
+//! `oncebox source`: the database tables, folders and lists that events are read from.
 //!
 //! Not here: the validation of settings, which the API does.
 
 use std::path::Path;
 use std::time::Duration;
 
+use crate::cli::credential;
 use crate::cli::ddl::{self, Ddl};
 use crate::cli::input::{is_packaged, object};
 use crate::cli::prelude::*;
+use crate::cli::secrets::SecretAt;
 use crate::cli::verb::one_of;
 
 const VERBS: &[CommandRow] = &[
@@ -24,24 +26,68 @@ const VERBS: &[CommandRow] = &[
             own("drop")
                 .value("DIR")
                 .help("A folder that receives files: JSON, NDJSON, CSV or XML"),
+            own("list")
+                .value("PRESET")
+                .help("A provider's own list over HTTP: stripe, or json for any list"),
             own("settings")
                 .value("JSON")
                 .help("Kind and settings as JSON, as the API takes them: `{\"kind\":\"sqlite\",\"settings\":{…}}`"),
+            field("settings.provider")
+                .value("PROVIDER")
+                .needs(&["list"])
+                .help("The provider whose webhooks the items are; without it they are events of this source"),
+            field("settings.url")
+                .value("URL")
+                .needs(&["list"])
+                .help("The first page of the list, with the parameters that each page needs [default: of the preset]"),
+            field("settings.items")
+                .value("PATH")
+                .needs(&["list"])
+                .help("The path of the list in an answer, like /data [default: of the preset, or the answer itself]"),
+            field("settings.item_id")
+                .value("PATH")
+                .needs(&["list"])
+                .help("The path of an item's id, like /id; several make up one id"),
+            field("settings.time")
+                .value("PATH")
+                .needs(&["list"])
+                .help("The path of an item's time, like /updated_at"),
+            field("settings.next")
+                .value("JSON")
+                .needs(&["list"])
+                .help("How the next page is found: `{\"by\":\"link\"}`, or page, offset, cursor, last_item with their terms"),
+            field("settings.since")
+                .value("JSON")
+                .needs(&["list"])
+                .help("How items since a time are asked for: `{\"parameter\":\"updated_after\",\"form\":\"rfc3339\"}`"),
+            field("settings.interval_ms")
+                .long("interval")
+                .value("SPAN")
+                .needs(&["list"])
+                .help("The pause between two rounds [default: 1min]"),
+            field("settings.overlap_ms")
+                .long("overlap")
+                .value("SPAN")
+                .needs(&["list"])
+                .help("The span before the newest item that is read again, for lists that show items late [default: 10min]"),
+            field("settings.needs_credential")
+                .needs(&["list"])
+                .help("Whether nothing is read before a credential was set [default: of the preset]"),
             field("settings.table")
                 .value("TABLE")
-                .not(&["drop", "settings"])
+                .not(&["drop", "list", "settings"])
                 .help("The table [default: outbox]"),
             field("settings.mode")
                 .needs(&["database"])
                 .help("How read rows are known: a mark in the table, a claim for two boxes, or xid8 without any right to change it (PostgreSQL)"),
             field("settings.id")
                 .value("COLUMN")
-                .not(&["drop", "settings"])
+                .not(&["drop", "list", "settings"])
                 .help("Its column with each row's number; in SQLite INTEGER PRIMARY KEY AUTOINCREMENT [default: id]"),
             field("settings.columns")
                 .long("column")
                 .value("FIELD=COLUMN")
-                .not(&["drop", "settings"])
+                .not(&["drop", "list", "settings"])
                 .help("A column whose name differs from its field: `event_type=kind`"),
             field("settings.format")
                 .needs(&["drop"])
@@ -52,8 +98,8 @@ const VERBS: &[CommandRow] = &[
             field("settings.fields")
                 .long("field")
                 .value("FIELD=NAME")
-                .needs(&["drop"])
-                .help("A column, member or path of elements whose name differs from its field: `event_type=Kind`"),
+                .not(&["sqlite", "database", "settings"])
+                .help("A column, member or path of elements whose name differs from its field: `event_type=Kind`; for a list the path: `event_type=/type`"),
             field("settings.row")
                 .value("PATH")
                 .needs(&["drop"])
@@ -72,17 +118,39 @@ const VERBS: &[CommandRow] = &[
                 .help("Default value of a field that a row does not have: `event_type=invoice.created`"),
             field("from")
                 .not(&["drop", "settings"])
-                .help("Where reading begins: at the first existing row (start, the default), or after the last (now; sqlite and xid8)"),
+                .help("Where reading begins: at the first existing row (start, the default), or after the last (now; sqlite, xid8 and lists)"),
             field("silent_after_ms").long("silent-after").value("SPAN"),
             without("kind"),
             without("settings.database"),
+            without("settings.preset"),
         ]])
         .online(add)
-        .more(|command| one_of(command, &["sqlite", "database", "drop", "settings"])),
+        .more(|command| one_of(command, &["sqlite", "database", "drop", "list", "settings"])),
     command("show", "One source").calls("getSource"),
     command("test", "Check whether a source can be read and is set up correctly; nothing is copied")
         .calls("testSource")
         .online(|call, remote| test(remote, &call.text("name"))),
+    command("credential", "Set what a provider's list is read with; the credential before is revoked")
+        .calls("setSourceCredential")
+        .flags(&[&[
+            field("name").value("SOURCE"),
+            field("kind").help("What it is"),
+            field("user").help("basic: the user; the secret is the password"),
+            field("header")
+                .value("NAME")
+                .help("api_key: the header field, like X-API-Key; the secret is its whole value"),
+            field("token_url")
+                .value("URL")
+                .help("oauth2: the token endpoint; the secret is the client's"),
+            field("client_id").value("ID").help("oauth2: the client"),
+            field("scope").help("oauth2: what is asked for, words with a space between them"),
+            field("audience").help("oauth2: whom the token is for"),
+            field("client_auth")
+                .help("oauth2: how the client authenticates: a header field, or form fields [default: basic]"),
+        ]])
+        .online(credential::set)
+        .more(SecretAt::augment_args)
+        .ends(&["Example: oncebox source credential stripe-list --kind bearer --secret-file stripe.key"]),
     command("ddl", "Print the SQL for an ERP: the outbox table, its index, its grants and an example trigger")
         .offline(ddl::print)
         .more(Ddl::augment_args),
@@ -122,7 +190,10 @@ const VERBS: &[CommandRow] = &[
 
 pub(super) const COMMANDS: Commands = Commands::new(
     &SOURCES,
-    command("source", "Sources that events are read from: an ERP's database or its file, a folder"),
+    command(
+        "source",
+        "Sources that events are read from: an ERP's database or its file, a folder, a provider's list",
+    ),
     VERBS,
 );
 
@@ -169,15 +240,17 @@ fn add(call: &Call<'_>, remote: &Remote) -> Done {
         body.remove("settings");
         body.extend(object("--settings", &call.text("settings"))?);
     } else {
-        let kinds = ["sqlite", "database", "drop"];
-        let kind = kinds.into_iter().find(|kind| call.has(kind)).unwrap_or("drop");
+        let kinds = ["sqlite", "database", "drop", "list"];
+        let flag = kinds.into_iter().find(|kind| call.has(kind)).unwrap_or("drop");
+        let kind = if flag == "list" { "http" } else { flag };
         if kind == "sqlite" {
             body.entry("from").or_insert_with(|| "start".into());
         }
         body.insert("kind".to_owned(), kind.into());
-        let given = call.text(kind);
-        let (member, value) = match kind {
+        let given = call.text(flag);
+        let (member, value) = match flag {
             "database" => ("database", given),
+            "list" => ("preset", given),
             _ => ("path", absolute(given.as_ref())?),
         };
         if let Value::Object(settings) = body.entry("settings").or_insert_with(|| json!({})) {

@@ -345,6 +345,15 @@ actions! {
         .route(Right::Operate, Method::Post, "/v1/sources/{name}/release")
         .fields(&[required("box")])
         .asks(Asks::First);
+    SET_SOURCE_CREDENTIAL = action("set-source-credential", |t| t.set_credential)
+        .about(|t| t.set_credential_about)
+        .route(Right::Admin, Method::Post, "/v1/sources/{name}/credentials")
+        .fields(&[
+            required("kind"), field("secret"), field("user"), field("header"), field("token_url"),
+            field("client_id"), field("scope"), field("audience"), field("client_auth"), OTHERS,
+        ])
+        .asks(Asks::First)
+        .then(Then::Answer);
     CREATE_SOURCE = action("create-source", |t| t.create_source)
         .route(Right::Admin, Method::Post, "/v1/sources")
         .fields(&[required("name"), required("kind"), field("settings"), OTHERS])

@@ -46,6 +46,11 @@ impl ProviderCache {
         Self { env, uses, open: Cache::new(MAX_OPEN) }
     }
 
+    /// When credentials were last used.
+    pub fn uses(&self) -> &Arc<CredentialUses> {
+        &self.uses
+    }
+
     /// Forgets the providers of these tenants; called after a commit that changed one of them, or their tenant.
     pub fn forget(&self, tenants: &BTreeSet<String>) {
         if !tenants.is_empty() {

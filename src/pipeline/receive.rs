@@ -311,6 +311,64 @@ impl Receive {
         Ok(NewArrival { event, replay })
     }
 
+    /// The events of an item of a provider's own list. The same reader as for a webhook gives the same ids, so that an
+    /// event that comes both ways is one. An event that is stored already is left out.
+    pub fn listed(
+        &self,
+        opened: &VerifiedProvider,
+        incoming: &Incoming<'_>,
+    ) -> core::result::Result<Vec<NewWebhookEvent>, ListedRefusal> {
+        let provider = &opened.provider.new;
+        if incoming.body.len() > usize::try_from(provider.body_bytes_max).unwrap_or(usize::MAX) {
+            return Err(ListedRefusal::Unusable(format!(
+                "it has {} bytes; the provider's body_bytes_max is {}",
+                incoming.body.len(),
+                provider.body_bytes_max
+            )));
+        }
+        let found = provider.scheme.events(incoming);
+        let found = found.map_err(|why| ListedRefusal::Unusable(why.to_string()))?;
+        let wall = self.env.clock.wall();
+        let headers = kept(&provider.scheme, incoming.headers);
+        // No secret has signed it.
+        let matched = usize::MAX;
+        let request = VerifiedRequest { opened, matched, incoming, headers, batch_id: None, wall };
+        let mut fresh = Fresh::new();
+        let mut events = Vec::new();
+        for (item, number) in found.items.into_iter().zip(1_u32..) {
+            let id = &item.identity.event_id;
+            if repeats_of(provider, incoming) != Repeats::ById
+                || *id == id::sha256_hex(&item.payload)
+            {
+                let why = "it has no id where the provider's webhooks have theirs, so it cannot be known again";
+                return Err(ListedRefusal::Unusable(why.to_owned()));
+            }
+            let identity = (provider.tenant.as_str(), provider.name.as_str(), id.as_str());
+            let is_known = self.env.store.read(|tx| webhook_events::is_known(tx, identity));
+            if is_known.map_err(ListedRefusal::Failed)? {
+                continue;
+            }
+            let arrival = self.event(&request, item, number, &mut fresh);
+            events.push(arrival.map_err(ListedRefusal::of)?.event);
+        }
+        Ok(events)
+    }
+
+    /// Stores an event of a list, in the transaction of whoever reads the list; whether it is new.
+    pub fn store_listed(tx: &WriteTx<'_>, event: &NewWebhookEvent, now: Timestamp) -> Result<bool> {
+        Ok(!webhook_events::insert(tx, event, None, now)?.already_processed)
+    }
+
+    /// Counts events of a list that were stored.
+    pub fn count_listed(&self, opened: &VerifiedProvider, new: u32) {
+        let at = self.env.clock.wall();
+        for _event in 0..new {
+            self.counts.history.note(Subject::Provider(opened.provider.seq), at, false, None);
+        }
+        self.counts.recent.accepted(&opened.provider.new.tenant, 0, new);
+        self.counts.webhooks_stored.add_many(u64::from(new));
+    }
+
     /// Takes the memory of a batch, unless too much would be stored of it.
     fn share(
         &self,
@@ -509,6 +567,28 @@ fn replay(request: &VerifiedRequest<'_>, event: &NewWebhookEvent) -> Option<Repl
             fingerprint: provider.scheme.fingerprint(secret?, incoming, &event.event_type)?,
             since: event.received_at.minus(provider.replay_window),
         }),
+    }
+}
+
+/// Why an item of a list is no event.
+#[derive(Debug)]
+pub enum ListedRefusal {
+    /// It cannot be used, whenever it is read.
+    Unusable(String),
+    /// Something of ours failed.
+    Failed(Error),
+}
+
+impl ListedRefusal {
+    fn of(received: Received) -> Self {
+        match received {
+            Received::Unordered(why) => {
+                Self::Unusable(format!("the provider's ordering key cannot be read: {why}"))
+            }
+            Received::Unwanted(why) => Self::Unusable(format!("it is not accepted: {why}")),
+            Received::Failed(error) => Self::Failed(error),
+            other => Self::Unusable(format!("it cannot be read: {other:?}")),
+        }
     }
 }
 

@@ -223,7 +223,7 @@ impl Draft {
     fn time(&self, field: EventField) -> Result<Option<Timestamp>, FieldError> {
         let text = self.get(field).map(Cell::text).transpose().map_err(|why| wrong(field, why))?;
         let Some(text) = text.flatten() else { return Ok(None) };
-        let at = time(&text).filter(|at| at.is_likely());
+        let at = read_time(&text).filter(|at| at.is_likely());
         at.map(Some).ok_or_else(|| no_time(field, &text))
     }
 }
@@ -265,7 +265,7 @@ fn exact(n: f64) -> Result<String, String> {
 }
 
 /// Reads a time in the usual forms of databases and files.
-fn time(text: &str) -> Option<Timestamp> {
+pub(super) fn read_time(text: &str) -> Option<Timestamp> {
     if let Ok(n) = text.parse::<i64>() {
         let of =
             if n.unsigned_abs() <= MAX_SECONDS { Timestamp::from_secs } else { Timestamp::from_ms };
@@ -418,9 +418,9 @@ mod tests {
             "1769860800",
             "1769860800000",
         ] {
-            assert_eq!(time(given), Some(at), "{given}");
+            assert_eq!(read_time(given), Some(at), "{given}");
         }
-        assert_eq!(time("31.01.2026"), None);
+        assert_eq!(read_time("31.01.2026"), None);
     }
 
     #[test]

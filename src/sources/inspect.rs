@@ -9,11 +9,16 @@ use serde_json::Value;
 use crate::config::{self, Settings};
 use crate::databases::database::Databases;
 use crate::model::health::{Check, Level};
+use crate::pipeline::receive::Receive;
 use crate::sources::database_connection::{Connected, take};
 use crate::sources::database_settings::{DatabaseSettings, Mode};
 use crate::sources::database_state::Position;
 use crate::sources::folder_reader::{unusable_name, why_not_read};
 use crate::sources::folder_settings::{REASON_ENDING, is_candidate};
+use crate::sources::http_client::{ListClient, MAX_PAGE_BYTES, WantedPage};
+use crate::sources::http_list::AnsweredPage;
+use crate::sources::http_round::ListRound;
+use crate::sources::http_settings::HttpSettings;
 use crate::sources::shared::SourceError;
 use crate::sources::table_settings::TableSettings;
 use crate::sources::tables::foreign::Foreign;
@@ -44,7 +49,7 @@ pub fn checks(settings: &Settings, databases: &Databases, source: &Source) -> Ve
     match new.settings.at(path) {
         SourceSettings::Sqlite(table) => of_table(&table, new.cursor),
         SourceSettings::Drop(folder) => of_folder(&folder.path),
-        SourceSettings::Database(_) => Vec::new(),
+        SourceSettings::Database(_) | SourceSettings::Http(_) => Vec::new(),
     }
 }
 
@@ -68,6 +73,53 @@ pub fn position_now(
     let system = now()
         .map_err(|error: SourceError| format!("The database cannot be read: {}.", error.why))?;
     Ok(Position::before(&system))
+}
+
+/// All checks of a source that reads a list. Its first page is asked for.
+pub fn of_list(
+    lists: &ListClient,
+    receive: &Receive,
+    source: &Source,
+    settings: &HttpSettings,
+) -> Vec<Check> {
+    let terms = match settings.terms() {
+        Ok(terms) => terms,
+        Err(why) => return vec![check("settings", Level::Fail, why)],
+    };
+    let mut checks = Vec::new();
+    if let Some(name) = &settings.provider {
+        checks.push(match receive.provider(&source.new.tenant, name.as_str()) {
+            Ok(Some(_)) => check("provider", Level::Ok, format!("items are webhooks of {name}")),
+            Ok(None) => {
+                let detail = format!("there is no provider {name}: oncebox provider add {name}");
+                check("provider", Level::Fail, detail)
+            }
+            Err(error) => check("provider", Level::Fail, error.to_string()),
+        });
+    }
+    let now = lists.env.clock.wall();
+    let round = ListRound::begin(source.new.cursor, settings.overlap(), now, None);
+    let url = terms.page_url(None, round.since());
+    let _share = lists.env.budget.take_own(MAX_PAGE_BYTES.saturating_mul(2));
+    let wanted = WantedPage { source, terms: &terms, url: &url, most: MAX_PAGE_BYTES };
+    let page = match lists.fetch(&wanted, &mut Vec::new()) {
+        Ok(page) => page,
+        Err(error) => {
+            checks.push(check("list", Level::Fail, error.to_text(&source.new.name)));
+            return checks;
+        }
+    };
+    let answered = AnsweredPage { body: &page.body, link: page.link.as_deref(), mark: None };
+    checks.push(match terms.read(answered) {
+        Ok(page) => {
+            let more =
+                if page.next.is_some() { "there are more pages" } else { "it is the only page" };
+            let count = page.items.len();
+            check("list", Level::Ok, format!("{url} answers {count} items; {more}"))
+        }
+        Err(why) => check("list", Level::Fail, why),
+    });
+    checks
 }
 
 fn of_database(databases: &Databases, tenant: &str, settings: &DatabaseSettings) -> Vec<Check> {

@@ -1,4 +1,5 @@
-//! Sources: events are read from an ERP's own `SQLite` file, from a table of its database or from a folder, besides the API.
+//! Sources: events are read from an ERP's own `SQLite` file, from a table of its database, from a folder or from a provider's
+//! list, besides the API.
 //!
 //! Every row first becomes a [`draft::Draft`], then an event. [`relays`] runs one thread (`relay`) for each active
 //! source. It reads some rows, stores them and the new cursor in one transaction, and waits. [`tables`] has the SQL
@@ -13,6 +14,12 @@ pub mod database_state;
 pub mod draft;
 mod folder_reader;
 pub mod folder_settings;
+pub mod http_client;
+pub mod http_list;
+pub mod http_presets;
+mod http_reader;
+pub mod http_round;
+pub mod http_settings;
 pub mod inspect;
 pub mod reading;
 mod relay;
@@ -37,6 +44,7 @@ use crate::model::event_field::EventField;
 use crate::model::name::Name;
 use crate::sources::database_settings::DatabaseSettings;
 use crate::sources::folder_settings::FolderSettings;
+use crate::sources::http_settings::HttpSettings;
 use crate::sources::table_settings::TableSettings;
 
 pub use inspect::permitted;
@@ -65,6 +73,8 @@ pub enum Settings {
     Drop(FolderSettings),
     // A table of an ERP's own database.
     Database(DatabaseSettings),
+    // A list that is read over HTTP.
+    Http(Box<HttpSettings>),
 }
 
 impl Settings {
@@ -77,8 +87,9 @@ impl Settings {
             "sqlite" => serde_json::from_value(settings).map(Self::Sqlite).map_err(wrong),
             "drop" => serde_json::from_value(settings).map(Self::Drop).map_err(wrong),
             "database" => serde_json::from_value(settings).map(Self::Database).map_err(wrong),
+            "http" => serde_json::from_value(settings).map(Self::Http).map_err(wrong),
             _ => Err(format!(
-                "there is no source of kind {kind:?}; there are sqlite, drop and database"
+                "there is no source of kind {kind:?}; there are sqlite, drop, database and http"
             )),
         }?;
         read.check()?;
@@ -91,15 +102,16 @@ impl Settings {
             Self::Sqlite(_) => "sqlite",
             Self::Drop(_) => "drop",
             Self::Database(_) => "database",
+            Self::Http(_) => "http",
         }
     }
 
-    /// The file or folder that is read; a database has none.
+    /// The file or folder that is read; a database and a list have none.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::Sqlite(table) => Some(&table.path),
             Self::Drop(folder) => Some(&folder.path),
-            Self::Database(_) => None,
+            Self::Database(_) | Self::Http(_) => None,
         }
     }
 
@@ -109,7 +121,7 @@ impl Settings {
         match self {
             Self::Sqlite(table) => Self::Sqlite(TableSettings { path, ..table.clone() }),
             Self::Drop(folder) => Self::Drop(FolderSettings { path, ..folder.clone() }),
-            Self::Database(_) => self.clone(),
+            Self::Database(_) | Self::Http(_) => self.clone(),
         }
     }
 
@@ -119,24 +131,27 @@ impl Settings {
             Self::Sqlite(table) => json!(table),
             Self::Drop(folder) => json!(folder),
             Self::Database(database) => json!(database),
+            Self::Http(list) => json!(list),
         }
     }
 
     /// Values for fields that a row does not have.
-    pub const fn defaults(&self) -> &BTreeMap<EventField, String> {
+    pub fn defaults(&self) -> &BTreeMap<EventField, String> {
         match self {
             Self::Sqlite(table) => &table.defaults.0,
             Self::Drop(folder) => &folder.defaults.0,
             Self::Database(database) => &database.defaults.0,
+            Self::Http(list) => &list.defaults.0,
         }
     }
 
     /// Names of fields in the source that differ from ours.
-    pub const fn names(&self) -> &BTreeMap<EventField, String> {
+    pub fn names(&self) -> &BTreeMap<EventField, String> {
         match self {
             Self::Sqlite(table) => &table.columns.0,
             Self::Drop(folder) => &folder.fields.0,
             Self::Database(database) => &database.columns.0,
+            Self::Http(list) => &list.fields.0,
         }
     }
 
@@ -153,6 +168,7 @@ impl Settings {
             Self::Sqlite(table) => table.check(),
             Self::Drop(folder) => folder.check(),
             Self::Database(database) => database.check(),
+            Self::Http(list) => list.check(),
         }
     }
 }
@@ -187,7 +203,7 @@ pub struct NewSource {
     pub name: Name,
     /// How it is read.
     pub settings: Settings,
-    /// The last row that is not read again.
+    /// The last row that is not read again. For a list the time up to which it was read, in milliseconds.
     pub cursor: i64,
     /// After this time without an event an escalation is raised.
     pub silent_after: Option<Duration>,

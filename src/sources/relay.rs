@@ -10,6 +10,7 @@ use crate::model::escalation::Class;
 use crate::pipeline::source_marks::Mark;
 use crate::sources::database_reader::DatabaseReader;
 use crate::sources::folder_reader::FolderReader;
+use crate::sources::http_reader::HttpReader;
 use crate::sources::inspect::permitted;
 use crate::sources::shared::{Obstacle, RelayServices, SourceError, Turn, escalation, subject};
 use crate::sources::table_reader::TableReader;
@@ -52,6 +53,7 @@ struct Readers {
     table: TableReader,
     folder: FolderReader,
     database: DatabaseReader,
+    http: HttpReader,
 }
 
 /// The relay of one source.
@@ -113,6 +115,12 @@ impl Relay {
     }
 
     fn tick(&mut self, source: &Source) {
+        let rest = self.rest(source);
+        if !rest.is_zero() {
+            self.watch_silence(source);
+            self.pause(rest.min(POLL));
+            return;
+        }
         // A panic over a foreign file's content must not end the service.
         let turn = catch_unwind(AssertUnwindSafe(|| self.turn(source)));
         let turn = turn.unwrap_or_else(|_panic| {
@@ -178,6 +186,10 @@ impl Relay {
             let readers = self.readers.get_or_insert_default();
             return readers.database.turn(&self.shared, source, database);
         }
+        if let Settings::Http(list) = &new.settings {
+            let readers = self.readers.get_or_insert_default();
+            return readers.http.turn(&self.shared, source, list);
+        }
         let Some(path) = new.settings.path() else { return Ok(Turn::Done) };
         // Checked each time, because a program that can write there can replace the file by a link at any time.
         let path = match permitted(&settings, &new.tenant, path) {
@@ -198,7 +210,7 @@ impl Relay {
         let turn = match &resolved.new.settings {
             Settings::Sqlite(table) => readers.table.turn(&self.shared, &resolved, table),
             Settings::Drop(folder) => readers.folder.turn(&self.shared, &resolved, folder),
-            Settings::Database(_) => Ok(Turn::Done),
+            Settings::Database(_) | Settings::Http(_) => Ok(Turn::Done),
         }?;
         if turn == Turn::Done {
             if seen.as_ref().is_some_and(|seen| *seen != stamps(&files)) {
@@ -212,8 +224,23 @@ impl Relay {
         Ok(turn)
     }
 
+    /// How long a list is left alone; zero for all other sources.
+    fn rest(&self, source: &Source) -> Duration {
+        match (&source.new.settings, &self.readers) {
+            (Settings::Http(_), Some(readers)) => {
+                readers.http.rest(source, self.shared.env.clock.monotonic())
+            }
+            _ => Duration::ZERO,
+        }
+    }
+
     /// Waits for a change, at most the poll interval.
     fn wait(&mut self, source: &Source) {
+        if let Settings::Http(_) = source.new.settings {
+            // Its reader knows when it is read next.
+            self.pause(POLL);
+            return;
+        }
         if let Settings::Database(_) = source.new.settings {
             let now = self.shared.env.clock.monotonic();
             if self.events.0 != source.event_count {
@@ -365,7 +392,7 @@ fn watched(settings: &Settings) -> Vec<PathBuf> {
     match settings {
         Settings::Sqlite(table) => vec![table.path.clone(), with_ending(&table.path, "-wal")],
         Settings::Drop(folder) => vec![folder.path.clone()],
-        Settings::Database(_) => Vec::new(),
+        Settings::Database(_) | Settings::Http(_) => Vec::new(),
     }
 }
 

@@ -14,13 +14,17 @@ use crate::env::Env;
 use crate::event_types::EventTypes;
 use crate::model::escalation::{Class, NewEscalation};
 use crate::model::event::NewEvent;
+use crate::model::webhook_event::NewWebhookEvent;
 use crate::pipeline::counts::Counts;
+use crate::pipeline::provider_cache::VerifiedProvider;
 use crate::pipeline::publish::admit_or_quarantine;
+use crate::pipeline::receive::Receive;
 use crate::pipeline::source_marks::SourceMarks;
 use crate::pipeline::suspects::Suspects;
 use crate::pipeline::upkeep::disk_watch::DiskWatch;
 use crate::sources::Source;
 use crate::sources::draft::RowContext;
+use crate::sources::http_client::ListClient;
 use crate::sources::tables::{self, Progress, SourceFile};
 use crate::store::error::{Error, Result};
 use crate::store::escalations;
@@ -81,6 +85,8 @@ pub struct RelayServices {
     pub event_types: Arc<EventTypes>,
     pub suspects: Arc<Suspects>,
     pub databases: Databases,
+    pub lists: ListClient,
+    pub receive: Receive,
 }
 
 impl std::fmt::Debug for RelayServices {
@@ -95,6 +101,29 @@ pub(super) struct ReadyRow {
     pub(super) event: NewEvent,
     /// The code and the reason with which it is quarantined, if it is.
     pub(super) unusable: Option<(&'static str, String)>,
+}
+
+impl ReadyRow {
+    /// Stores it; with the result, whether it is quarantined.
+    fn put(&self, tx: &WriteTx<'_>, now: Timestamp) -> Result<(Inserted, bool)> {
+        match &self.unusable {
+            None => admit_or_quarantine(tx, &self.event, now),
+            Some((code, why)) => {
+                Ok((outbox::insert_quarantined(tx, &self.event, code, why, now)?, true))
+            }
+        }
+    }
+}
+
+/// The new items of a page, ready to be stored.
+#[derive(Default)]
+pub(super) struct ReadItems {
+    /// Webhooks of a provider.
+    pub(super) webhooks: Vec<NewWebhookEvent>,
+    /// That provider.
+    pub(super) provider: Option<Arc<VerifiedProvider>>,
+    /// Events of the source, and quarantined items.
+    pub(super) rows: Vec<ReadyRow>,
 }
 
 /// Rows that the writer has and may not have stored yet: for each its result, and whether it is quarantined.
@@ -162,14 +191,7 @@ impl RelayServices {
             if !rows.is_empty() {
                 escalations::resolve(tx, &tenant, Class::SourceSilent, &subject, clock.wall())?;
             }
-            let now = clock.now();
-            let one = |ReadyRow { event, unusable }: &ReadyRow| match unusable {
-                None => admit_or_quarantine(tx, event, now),
-                Some((code, why)) => {
-                    Ok((outbox::insert_quarantined(tx, event, code, why, now)?, true))
-                }
-            };
-            rows.iter().map(one).collect::<Result<Vec<_>>>()
+            rows.iter().map(|row| row.put(tx, clock.now())).collect::<Result<Vec<_>>>()
         };
         let done = move |outcome| drop(tell.send(outcome));
         self.env.store.writer().submit(Queue::Accept, store, done);
@@ -179,6 +201,43 @@ impl RelayServices {
     /// Waits until rows are stored, and counts them.
     pub(super) fn stored(&self, source: &Source, storing: Storing) -> Result<()> {
         let stored = storing.0.recv().unwrap_or(Err(Error::Stopped))?;
+        self.count(source, &stored);
+        Ok(())
+    }
+
+    /// Stores the items of a list and the source's progress in one transaction.
+    pub(super) fn store_list(
+        &self,
+        source: &Source,
+        progress: Progress,
+        items: ReadItems,
+    ) -> Result<()> {
+        let seq = source.seq;
+        let tenant = source.new.tenant.clone();
+        let subject = subject(source);
+        let clock = self.env.clock.clone();
+        let provider = items.provider.clone();
+        let (new, stored) = self.env.store.writer().write(Queue::Accept, move |tx| {
+            tables::advance(tx, seq, &progress, clock.wall())?;
+            if progress.events > 0 {
+                escalations::resolve(tx, &tenant, Class::SourceSilent, &subject, clock.wall())?;
+            }
+            let now = clock.now();
+            let mut new = 0_u32;
+            for webhook in &items.webhooks {
+                new = new.saturating_add(u32::from(Receive::store_listed(tx, webhook, now)?));
+            }
+            let stored = items.rows.iter().map(|row| row.put(tx, now));
+            Ok((new, stored.collect::<Result<Vec<_>>>()?))
+        })?;
+        if let Some(provider) = provider {
+            self.receive.count_listed(&provider, new);
+        }
+        self.count(source, &stored);
+        Ok(())
+    }
+
+    fn count(&self, source: &Source, stored: &[(Inserted, bool)]) {
         let mut differing = 0_u64;
         let each = stored.iter().map(|(inserted, _)| {
             let differs = matches!(inserted, Inserted::Again { differs: true, .. });
@@ -196,7 +255,6 @@ impl RelayServices {
         for _quarantined in stored.iter().filter(|(_, is_quarantined)| *is_quarantined) {
             self.counts.events_quarantined.add();
         }
-        Ok(())
     }
 }
 

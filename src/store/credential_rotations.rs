@@ -24,6 +24,8 @@ queries! {
                         WHERE s.seq = subscription_seq AND s.deleted_at IS NOT NULL)
        AND NOT EXISTS (SELECT 1 FROM providers AS p
                         WHERE p.seq = provider_seq AND p.deleted_at IS NOT NULL)
+       AND NOT EXISTS (SELECT 1 FROM sources AS o
+                        WHERE o.seq = source_seq AND o.deleted_at IS NOT NULL)
      LIMIT ?2";
 
     /// Credentials that are `next` and due to be verified, one of each tenant.
@@ -35,6 +37,8 @@ queries! {
                         WHERE s.seq = subscription_seq AND s.deleted_at IS NOT NULL)
        AND NOT EXISTS (SELECT 1 FROM providers AS p
                         WHERE p.seq = provider_seq AND p.deleted_at IS NOT NULL)
+       AND NOT EXISTS (SELECT 1 FROM sources AS o
+                        WHERE o.seq = source_seq AND o.deleted_at IS NOT NULL)
      GROUP BY tenant
      ORDER BY 3 LIMIT ?2";
 
@@ -75,6 +79,12 @@ queries! {
               AND (n.state = 'next' OR n.created_at >= w.since))
        AND NOT EXISTS (
            SELECT 1
+             FROM credentials AS n
+            WHERE n.source_seq = c.source_seq
+              AND n.kind = c.kind
+              AND (n.state = 'next' OR n.created_at >= w.since))
+       AND NOT EXISTS (
+           SELECT 1
              FROM escalations AS e
             WHERE e.tenant = c.tenant
               AND e.class = 'credential.rotation_failed'
@@ -84,6 +94,8 @@ queries! {
                         WHERE s.seq = c.subscription_seq AND s.deleted_at IS NOT NULL)
        AND NOT EXISTS (SELECT 1 FROM providers AS p
                         WHERE p.seq = c.provider_seq AND p.deleted_at IS NOT NULL)
+       AND NOT EXISTS (SELECT 1 FROM sources AS o
+                        WHERE o.seq = c.source_seq AND o.deleted_at IS NOT NULL)
      GROUP BY c.tenant
      LIMIT ?2";
 
@@ -265,6 +277,7 @@ fn owner(of: &Credential) -> String {
     let kind = match of.owner {
         Owner::Provider(_) => "provider",
         Owner::Subscription(_) => "subscription",
+        Owner::Source(_) => "source",
     };
     format!("{kind}:{}", of.owner_name)
 }

@@ -14,6 +14,8 @@ pub enum Owner {
     Provider(i64),
     /// A subscription's, to sign what we send and to log on.
     Subscription(SubscriptionSeq),
+    /// A source's, to log on where its list is read.
+    Source(i64),
 }
 
 /// A secret to be stored.
@@ -56,7 +58,7 @@ pub struct Credential {
     pub tenant: String,
     /// Whose secret it is.
     pub owner: Owner,
-    /// The name of the provider or the subscription.
+    /// The name of the provider, the subscription or the source.
     pub owner_name: String,
     /// Its kind, and what of it is no secret.
     pub settings: Settings,
@@ -104,6 +106,9 @@ queries! {
     pub fn in_force_of_subscription(subscription: SubscriptionSeq) -> Vec<Credential> = rows as credential
         OF_SUBSCRIPTION;
 
+    /// Every credential of a source that is in force, newest first.
+    pub fn in_force_of_source(source: i64) -> Vec<Credential> = rows as credential OF_SOURCE;
+
     /// Ids and sealed secrets that are not sealed under this key, a few.
     pub fn sealed_otherwise(key_id: &str, most: u32) -> Vec<(String, Vec<u8>)> = rows as tuple
         "SELECT id, sealed FROM credentials WHERE master_key_id <> ?1 ORDER BY seq LIMIT ?2";
@@ -140,17 +145,18 @@ pub fn context(credential_id: &str) -> String {
 
 const NEXT_VERSION: &str = "
     SELECT 1 + coalesce(max(version), 0) FROM credentials
-     WHERE provider_seq IS ?1 AND subscription_seq IS ?2";
+     WHERE provider_seq IS ?1 AND subscription_seq IS ?2 AND source_seq IS ?3";
 
 columns! {
     fn credential() -> Credential = ("credentials" from "credentials AS c
                LEFT JOIN providers AS p ON p.seq = c.provider_seq
-               LEFT JOIN subscriptions AS s ON s.seq = c.subscription_seq") [
-        c.seq, c.id, c.tenant, c.provider_seq, c.subscription_seq, "coalesce(p.name, s.name)" as owner_name, c.kind,
-        c.settings, c.version, c.state, c.sealed, c.created_at, c.valid_until, c.last_used_at, c.verify_at,
+               LEFT JOIN subscriptions AS s ON s.seq = c.subscription_seq
+               LEFT JOIN sources AS o ON o.seq = c.source_seq") [
+        c.seq, c.id, c.tenant, c.provider_seq, c.subscription_seq, c.source_seq,
+        "coalesce(p.name, s.name, o.name)" as owner_name, c.kind, c.settings, c.version, c.state, c.sealed, c.created_at, c.valid_until, c.last_used_at, c.verify_at,
         c.verify_until, c.verify_error, c.rotate_every_ms, c.rotate_command, c.unseen
     ] {
-        seq, id, tenant, owner: owner(provider_seq, subscription_seq), owner_name,
+        seq, id, tenant, owner: owner(provider_seq, subscription_seq, source_seq), owner_name,
         settings: read_settings(kind, settings)?, version, state, sealed, created_at, valid_until, last_used_at,
         verify_at, verify_until, verify_error, unseen,
         rotation: RotationPlan { every: Millis::optional(rotate_every_ms), command: rotate_command },
@@ -161,13 +167,18 @@ columns! {
     pub(super) const OF_SUBSCRIPTION = "
      WHERE c.subscription_seq = ?1 AND c.state IN ('next', 'active', 'retiring')
      ORDER BY c.version DESC LIMIT 32";
+    const OF_SOURCE = "
+     WHERE c.source_seq = ?1 AND c.state IN ('next', 'active', 'retiring')
+     ORDER BY c.version DESC LIMIT 32";
     /// A credential by its name outside, whatever its state.
     pub fn by_id(tenant: &str, id: &str) -> Option =
-        "WHERE c.tenant = ?1 AND c.id = ?2 AND p.deleted_at IS NULL AND s.deleted_at IS NULL";
-    const LIVE_BY_ID = "WHERE c.id = ?1 AND p.deleted_at IS NULL AND s.deleted_at IS NULL";
+        "WHERE c.tenant = ?1 AND c.id = ?2 AND p.deleted_at IS NULL AND s.deleted_at IS NULL AND o.deleted_at IS NULL";
+    const LIVE_BY_ID =
+        "WHERE c.id = ?1 AND p.deleted_at IS NULL AND s.deleted_at IS NULL AND o.deleted_at IS NULL";
     const PAGE = "
-     WHERE c.tenant = ?1 AND c.seq > ?2 AND p.deleted_at IS NULL AND s.deleted_at IS NULL
-       AND (?3 IS NULL OR p.name = ?3) AND (?4 IS NULL OR ?4 IN (s.name, s.id))
+     WHERE c.tenant = ?1 AND c.seq > ?2
+       AND p.deleted_at IS NULL AND s.deleted_at IS NULL AND o.deleted_at IS NULL
+       AND (?3 IS NULL OR p.name = ?3) AND (?4 IS NULL OR ?4 IN (s.name, s.id)) AND (?7 IS NULL OR o.name = ?7)
        AND CASE WHEN ?5 IS NULL THEN c.state <> 'revoked' ELSE c.state = ?5 END
      ORDER BY c.seq LIMIT ?6";
 }
@@ -195,12 +206,12 @@ const PLAN: &str = "
 /// Fails when a subscription's new active credential has the purpose of another that is active: revoke or retire that
 /// one first.
 pub fn insert(tx: &WriteTx<'_>, new: &NewCredential) -> Result<()> {
-    let (provider, subscription) = numbers(new.owner);
+    let OwnerNumbers { provider, subscription, source } = numbers(new.owner);
     let (verify_at, verify_until) = new.verify.unzip();
-    let version: i64 = tx.value(NEXT_VERSION, (provider, subscription))?;
+    let version: i64 = tx.value(NEXT_VERSION, (provider, subscription, source))?;
     insert!(tx, "credentials" of new {
-        id, tenant, provider_seq: provider, subscription_seq: subscription, kind: new.settings.kind(), version: version,
-        state, settings: new.settings.to_json().to_string(), sealed, master_key_id, created_at, valid_until,
+        id, tenant, provider_seq: provider, subscription_seq: subscription, source_seq: source,
+        kind: new.settings.kind(), version: version, state, settings: new.settings.to_json().to_string(), sealed, master_key_id, created_at, valid_until,
         verify_at: verify_at, verify_until: verify_until, rotate_every_ms: new.rotation.every.map(Millis),
         rotate_command: new.rotation.command, unseen
     })?;
@@ -230,7 +241,7 @@ pub fn revoke(tx: &WriteTx<'_>, owner: Owner, id: &str) -> Result<()> {
 }
 
 /// Ends every secret in force of an owner that is being deleted; returns their ids.
-pub(super) fn revoke_all(tx: &WriteTx<'_>, owner: Owner) -> Result<Vec<String>> {
+pub(crate) fn revoke_all(tx: &WriteTx<'_>, owner: Owner) -> Result<Vec<String>> {
     let ids: Vec<String> = in_force(tx, owner)?.into_iter().map(|one| one.id).collect();
     ids.iter().try_for_each(|id| revoke(tx, owner, id))?;
     Ok(ids)
@@ -253,22 +264,34 @@ pub(super) fn owner_changed(tx: &WriteTx<'_>, owner: Owner) -> Result<()> {
             }
         }
         Owner::Subscription(seq) => tx.subscription_changed(seq),
+        Owner::Source(_) => tx.sources_changed(),
     }
     Ok(())
 }
 
-const fn numbers(owner: Owner) -> (Option<i64>, Option<i64>) {
+/// The owner's number; one of them is present.
+#[derive(Default)]
+struct OwnerNumbers {
+    provider: Option<i64>,
+    subscription: Option<i64>,
+    source: Option<i64>,
+}
+
+fn numbers(owner: Owner) -> OwnerNumbers {
+    let none = OwnerNumbers::default();
     match owner {
-        Owner::Provider(seq) => (Some(seq), None),
-        Owner::Subscription(seq) => (None, Some(seq.0)),
+        Owner::Provider(seq) => OwnerNumbers { provider: Some(seq), ..none },
+        Owner::Subscription(seq) => OwnerNumbers { subscription: Some(seq.0), ..none },
+        Owner::Source(seq) => OwnerNumbers { source: Some(seq), ..none },
     }
 }
 
-/// Every secret in force of a provider or a subscription, newest first.
+/// Every secret in force of an owner, newest first.
 pub fn in_force(tx: &ReadTx<'_>, owner: Owner) -> Result<Vec<Credential>> {
     match owner {
         Owner::Provider(seq) => of_provider(tx, seq),
         Owner::Subscription(seq) => in_force_of_subscription(tx, seq),
+        Owner::Source(seq) => in_force_of_source(tx, seq),
     }
 }
 
@@ -279,6 +302,8 @@ pub struct CredentialFilter<'a> {
     pub provider: Option<&'a str>,
     /// Of the subscription of that name or id.
     pub subscription: Option<&'a str>,
+    /// Of the source of that name.
+    pub source: Option<&'a str>,
     /// In that state; absent: in force.
     pub state: Option<CredentialState>,
 }
@@ -287,11 +312,12 @@ pub struct CredentialFilter<'a> {
 pub fn page(
     tx: &ReadTx<'_>,
     tenant: &str,
-    CredentialFilter { provider, subscription, state }: CredentialFilter<'_>,
+    CredentialFilter { provider, subscription, source, state }: CredentialFilter<'_>,
     after: i64,
     limit: u32,
 ) -> Result<Vec<Credential>> {
-    let params = (tenant, after, provider, subscription, state.map(CredentialState::as_str), limit);
+    let state = state.map(CredentialState::as_str);
+    let params = (tenant, after, provider, subscription, state, limit, source);
     tx.rows(PAGE, params, credential)
 }
 
@@ -311,10 +337,15 @@ pub fn give_up(
     Ok(Some(found))
 }
 
-// The schema has one of the two.
-fn owner(provider: Option<i64>, subscription: Option<SubscriptionSeq>) -> Owner {
+// The schema has one of the three.
+fn owner(
+    provider: Option<i64>,
+    subscription: Option<SubscriptionSeq>,
+    source: Option<i64>,
+) -> Owner {
     let none = SubscriptionSeq(0);
-    provider.map_or_else(|| Owner::Subscription(subscription.unwrap_or(none)), Owner::Provider)
+    let other = || Owner::Subscription(subscription.unwrap_or(none));
+    provider.map(Owner::Provider).or_else(|| source.map(Owner::Source)).unwrap_or_else(other)
 }
 
 fn read_settings(kind: CredentialKind, settings: String) -> Result<Settings> {

@@ -1,4 +1,4 @@
--- From version 16 to 17: sources may be tables of other databases, and targets may be folders and databases. SQLite changes a CHECK only
+-- From version 16 to 17: sources may be tables of other databases and lists of providers, and targets may be folders and databases. SQLite changes a CHECK only
 -- with its table.
 
 CREATE TABLE subscriptions_17 (
@@ -103,7 +103,7 @@ CREATE TABLE sources_17 (
   deleted_at      INTEGER,
   CONSTRAINT source_name_is_1_to_63_of_a_z_0_9_dash
     CHECK (length(name) BETWEEN 1 AND 63 AND name NOT GLOB '*[^a-z0-9-]*'),
-  CONSTRAINT source_kind_is_known CHECK (kind IN ('sqlite', 'drop', 'database')),
+  CONSTRAINT source_kind_is_known CHECK (kind IN ('sqlite', 'drop', 'database', 'http')),
   CONSTRAINT source_settings_is_json CHECK (json_valid(settings)),
   CONSTRAINT source_state_is_known CHECK (state IN ('ACTIVE', 'PAUSED')),
   CONSTRAINT source_fails_with_an_error CHECK ((last_error IS NULL) = (failing_since IS NULL))
@@ -120,6 +120,61 @@ DROP TABLE sources;
 ALTER TABLE sources_17 RENAME TO sources;
 
 CREATE UNIQUE INDEX sources_name ON sources (tenant, name) WHERE deleted_at IS NULL;
+
+CREATE TABLE credentials_17 (
+  seq              INTEGER PRIMARY KEY AUTOINCREMENT,
+  id               TEXT NOT NULL UNIQUE,
+  tenant           TEXT NOT NULL DEFAULT 'default',
+  provider_seq     INTEGER REFERENCES providers (seq),
+  subscription_seq INTEGER REFERENCES subscriptions (seq),
+  kind             TEXT NOT NULL,
+  version          INTEGER NOT NULL,
+  state            TEXT NOT NULL,
+  settings         TEXT NOT NULL DEFAULT '{}',
+  sealed           BLOB NOT NULL,
+  master_key_id    TEXT NOT NULL,
+  created_at       INTEGER NOT NULL,
+  valid_until      INTEGER,
+  last_used_at     INTEGER,
+  verify_at        INTEGER,
+  verify_until     INTEGER,
+  verify_error     TEXT,
+  rotate_every_ms  INTEGER,
+  rotate_command   TEXT,
+  unseen INTEGER NOT NULL DEFAULT 0
+    CONSTRAINT credential_unseen_is_0_or_1 CHECK (unseen = 0 OR unseen = 1),
+  source_seq INTEGER REFERENCES sources (seq),
+  CONSTRAINT credential_has_one_owner
+    CHECK ((provider_seq IS NOT NULL) + (subscription_seq IS NOT NULL) + (source_seq IS NOT NULL) = 1),
+  CONSTRAINT credential_kind_is_known CHECK (kind IN ('signing', 'signing_ed25519', 'bearer', 'basic', 'api_key',
+    'oauth2', 'client_certificate')),
+  CONSTRAINT credential_state_is_known CHECK (state IN ('next', 'active', 'retiring', 'revoked')),
+  CONSTRAINT credential_settings_is_json CHECK (json_valid(settings)),
+  CONSTRAINT credential_verify_goes_with_next CHECK (verify_at IS NULL OR state = 'next')
+) STRICT;
+
+INSERT INTO credentials_17 (
+       seq, id, tenant, provider_seq, subscription_seq, kind, version, state, settings, sealed, master_key_id, created_at,
+       valid_until, last_used_at, verify_at, verify_until, verify_error, rotate_every_ms, rotate_command, unseen)
+SELECT seq, id, tenant, provider_seq, subscription_seq, kind, version, state, settings, sealed, master_key_id, created_at,
+       valid_until, last_used_at, verify_at, verify_until, verify_error, rotate_every_ms, rotate_command, unseen
+  FROM credentials;
+
+DROP TABLE credentials;
+ALTER TABLE credentials_17 RENAME TO credentials;
+
+CREATE UNIQUE INDEX credentials_of_provider ON credentials (provider_seq, version)
+  WHERE provider_seq IS NOT NULL;
+CREATE UNIQUE INDEX credentials_of_subscription ON credentials (subscription_seq, version)
+  WHERE subscription_seq IS NOT NULL;
+CREATE UNIQUE INDEX credentials_of_source ON credentials (source_seq, version)
+  WHERE source_seq IS NOT NULL;
+CREATE INDEX credentials_in_rotation ON credentials (state, seq)
+  WHERE state = 'next' OR state = 'retiring' OR rotate_every_ms IS NOT NULL;
+CREATE UNIQUE INDEX credentials_one_active ON credentials (subscription_seq,
+  CASE kind WHEN 'client_certificate' THEN 'handshake' WHEN 'signing' THEN 'sign' WHEN 'signing_ed25519' THEN 'sign'
+    ELSE 'log_on' END)
+  WHERE state = 'active' AND subscription_seq IS NOT NULL;
 
 ALTER TABLE tenants ADD COLUMN event_mail_count INTEGER NOT NULL DEFAULT 0;
 

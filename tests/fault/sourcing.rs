@@ -99,3 +99,46 @@ fn kills_while_an_erp_writes_lose_no_row_and_double_none() {
     let rejected = fs::read_dir(folder.join("rejected")).unwrap().count();
     assert_eq!(rejected, 0);
 }
+
+/// Items of a list, and of a page of it.
+const ITEMS: usize = 600;
+const PAGE: usize = 20;
+
+#[test]
+fn kills_while_a_list_is_read_lose_no_item_and_double_none() {
+    let home = tempfile::tempdir().unwrap();
+    let list = Receiver::new();
+    list.decide(|request| {
+        let page = request.first_line.split("page=").nth(1).map_or("1", |rest| {
+            rest.split(|letter: char| !letter.is_ascii_digit()).next().unwrap()
+        });
+        let begin = (page.parse::<usize>().unwrap() - 1) * PAGE;
+        let items: Vec<Value> =
+            (begin..ITEMS.min(begin + PAGE)).map(|n| json!({ "id": n })).collect();
+        thread::sleep(ms(10));
+        Reply::Answer(200, Vec::new(), json!(items).to_string().into_bytes())
+    });
+    let mut process = Process::start(home.path());
+    let settings = json!({
+        "url": list.url(), "item_id": ["/id"], "next": { "by": "page", "parameter": "page" },
+        "interval_ms": 1_000, "defaults": { "event_type": "item" },
+    });
+    add(&process, "list", "http", &settings);
+    let database = home.path().join("data/oncebox.db");
+    let count = || -> usize {
+        file::lines(&file::open(&database), "SELECT count(*) FROM outbox")[0].parse().unwrap()
+    };
+    for n in 0..number("ONCEBOX_KILLS", 5) {
+        let before = count();
+        until("it is read", || count() == ITEMS || count() > before);
+        thread::sleep(ms(n * 37 % 90));
+        process = process.killed(home.path());
+    }
+    until("all of it is there", || count() == ITEMS);
+    process.stop();
+    file::check(&database);
+    let conn = file::open(&database);
+    let keys = "SELECT count(DISTINCT idempotency_key), sum(duplicate_count) FROM outbox";
+    assert_eq!(file::lines(&conn, keys), [format!("{ITEMS} 0")]);
+    assert_eq!(file::lines(&conn, "SELECT event_count FROM sources"), [ITEMS.to_string()]);
+}

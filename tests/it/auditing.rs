@@ -109,6 +109,7 @@ const CASES: &[(&str, Before, &str, &str)] = &[
         r#"{"since":"2026-01-01T00:00:00Z"}"#,
     ),
     ("source.release", database_source, "/v1/sources/f/release", r#"{"box":"north"}"#),
+    ("credential.set_for_source", list_source, "/v1/sources/f/credentials", BEARER),
     ("source.reset", source, "/v1/sources/f/reset", r#"{"from":"now"}"#),
     ("escalation.acknowledge", escalation, "/v1/escalations/@/acknowledge", ""),
     ("alert_channel.create", url, "/v1/alert-channels", CHANNEL),
@@ -242,6 +243,12 @@ fn database_source(rig: &Rig, receiver: &Receiver) -> String {
         r#"UPDATE sources SET kind = 'database', settings = '{"database":"erp","mode":"claim"}'"#,
     );
     id
+}
+
+/// A source that reads a list.
+fn list_source(rig: &Rig, _: &Receiver) -> String {
+    let settings = json!({ "url": "http://127.0.0.1:8009/list", "item_id": ["/id"] });
+    text(&rig.source("f", "http", &settings), "id")
 }
 
 fn escalation(rig: &Rig, receiver: &Receiver) -> String {

@@ -254,6 +254,13 @@ impl World {
             };
             return (format!("/console/sources/{action}"), vec![value]);
         }
+        if action == "set-source-credential" {
+            let settings = json!({ "url": "http://127.0.0.1:8009/list", "item_id": ["/id"] });
+            let source = json!({ "name": action, "kind": "http", "settings": settings });
+            self.post("/v1/sources", &source);
+            let values = vec![("kind", "bearer".to_owned()), ("secret", "a-token".to_owned())];
+            return (format!("/console/sources/{action}"), values);
+        }
         let path = self.rig.home().join(format!("{action}.db"));
         drop(file::new_outbox(&path));
         if action == "create-source" {

@@ -130,6 +130,10 @@ fn path_of(rig: &Rig, receiver: &Receiver, path: &str) -> String {
         let newest = rig.one("SELECT max(seq) FROM deliveries");
         rig.post(&format!("/v1/deliveries/{newest}/cancel"), &json!({})).is(200);
         path.replace("{id}", &newest)
+    } else if path == "/v1/sources/{name}/credentials" {
+        let settings = json!({ "url": "http://127.0.0.1:8009/list", "item_id": ["/id"] });
+        rig.source("list", "http", &settings);
+        path.replace("{name}", "list")
     } else if path.starts_with("/v1/webhook-events/") {
         let id = crate::it::bulk::skipped_webhook(rig);
         rig.patch("/v1/subscriptions/erp", &json!({ "source": "all", "event_types": ["*"] }))

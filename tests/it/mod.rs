@@ -49,6 +49,8 @@ mod fresh;
 mod guarding;
 mod health_probes;
 mod history;
+mod hostile_lists;
+mod http_sources;
 mod idempotency;
 mod isolation;
 mod json_texts;

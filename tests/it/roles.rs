@@ -59,7 +59,7 @@ const TABLE: &[(&str, &str)] = &[
          DELETE /v1/users/{name}, POST /integrations/credentials/rotate, POST /v1/alert-channels, \
          POST /v1/credentials/{id}/reveal, POST /v1/credentials/{id}/revoke, POST /v1/credentials/{id}/rotate, \
          POST /v1/credentials/{id}/schedule, POST /v1/events/expunge, POST /v1/providers, \
-         POST /v1/providers/{name}/secrets, POST /v1/sources, POST /v1/subjects/erase, \
+         POST /v1/providers/{name}/secrets, POST /v1/sources, POST /v1/sources/{name}/credentials, POST /v1/subjects/erase, \
          POST /v1/subjects/find, POST /v1/subscriptions, POST /v1/subscriptions/{id}/credentials, \
          POST /v1/subscriptions/{id}/secrets, POST /v1/tokens, POST /v1/users, \
          POST /v1/users/{name}/link, POST /v1/webhook-events/expunge, PATCH /v1/alert-channels/{name}, PATCH /v1/providers/{name}, \

@@ -54,7 +54,8 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
         div.actions {
             @if found.text("state") == "PAUSED" { (button(view, &actions::RESUME_SOURCE, &given)) }
             @else { (button(view, &actions::PAUSE_SOURCE, &given)) }
-            @if found.text("kind") == "sqlite" { (button(view, &actions::RESET_SOURCE, &given)) }
+            @if found.text("kind") == "http" { (button(view, &actions::SET_SOURCE_CREDENTIAL, &given)) }
+            @if matches!(found.text("kind"), "sqlite" | "http") { (button(view, &actions::RESET_SOURCE, &given)) }
             @if found.text("kind") == "database" { (button(view, &actions::REOPEN_SOURCE, &given)) }
             @if found.field("settings").text("mode") == "claim" { (button(view, &actions::RELEASE_SOURCE, &given)) }
             @if view.may(Operate) { a.button href={ "/console/sources/" (segment(name)) "?test=now" } { (t.test) } }

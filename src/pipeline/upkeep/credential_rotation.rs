@@ -338,7 +338,8 @@ impl CredentialRotation {
     ) -> Result<Credential> {
         let id = id::uuid7(now, &*self.env.draw);
         let key = self.env.keyring.current();
-        let is_provider = matches!(old.owner, Owner::Provider(_));
+        // A source shows by its next read whether its list accepts the new one.
+        let is_used_at_once = matches!(old.owner, Owner::Provider(_) | Owner::Source(_));
         let until = now.plus(overlap);
         // What logs on is verified by whoever brings it; upkeep goes on where that one ends.
         let first = if old.purpose() == Purpose::Sign { now } else { now.plus(WAITS.0) };
@@ -349,17 +350,17 @@ impl CredentialRotation {
             tenant: old.tenant.clone(),
             owner: old.owner,
             settings: material.settings.clone(),
-            state: if is_provider { CredentialState::Active } else { CredentialState::Next },
+            state: if is_used_at_once { CredentialState::Active } else { CredentialState::Next },
             created_at: now,
             valid_until: material.valid_until,
-            verify: (!is_provider).then_some((first.min(until), until)),
+            verify: (!is_used_at_once).then_some((first.min(until), until)),
             rotation: old.rotation.clone(),
             unseen: material.is_unseen,
         };
         credentials::insert(tx, &new)?;
         let stored = credentials::by_id(tx, &new.tenant, &new.id)?;
         let stored = stored.ok_or(Error::Changed("the credential"))?;
-        if is_provider {
+        if is_used_at_once {
             rotations::take_over(tx, &stored, Some(until), now)?;
             rotations::rotated(tx, &stored, now)?;
         }

@@ -151,7 +151,7 @@ mod tests {
         }
         match Settings::read("drop", given).unwrap() {
             Settings::Drop(folder) => folder,
-            Settings::Sqlite(_) | Settings::Database(_) => panic!("no folder"),
+            Settings::Sqlite(_) | Settings::Database(_) | Settings::Http(_) => panic!("no folder"),
         }
     }
 

@@ -94,6 +94,20 @@ impl Access {
         cache: &mut CredentialCache,
         last_use: Arc<LastUse>,
     ) -> Result<Self, String> {
+        let access = Self::open_unsigned(used, key, cache, last_use)?;
+        if access.signing.is_empty() {
+            return Err("the subscription has no signing secret".to_owned());
+        }
+        Ok(access)
+    }
+
+    /// As [`Self::open`], for requests without a signature, such as those of a source.
+    pub(crate) fn open_unsigned(
+        used: &[&Credential],
+        key: &Keyring,
+        cache: &mut CredentialCache,
+        last_use: Arc<LastUse>,
+    ) -> Result<Self, String> {
         let before = std::mem::take(cache);
         let mut access = Self {
             signing: Vec::new(),
@@ -110,9 +124,6 @@ impl Access {
                 format!("the {} credential {} cannot be used: {why}", one.kind().as_str(), one.id)
             })?;
             cache.extend(opened.map(|opened| (one.id.clone(), opened)));
-        }
-        if access.signing.is_empty() {
-            return Err("the subscription has no signing secret".to_owned());
         }
         Ok(access)
     }
