@@ -56,7 +56,7 @@ const VERBS: &[CommandRow] = &[
                 .value("JSON")
                 .needs(&["list"])
                 .help("How the next page is found: `{\"by\":\"link\"}`, or page, offset, cursor, last_item with their terms"),
-            field("settings.since")
+            field("settings.newer_than")
                 .value("JSON")
                 .needs(&["list"])
                 .help("How items since a time are asked for: `{\"parameter\":\"updated_after\",\"form\":\"rfc3339\"}`"),
@@ -247,6 +247,13 @@ fn add(call: &Call<'_>, remote: &Remote) -> Done {
             body.entry("from").or_insert_with(|| "start".into());
         }
         body.insert("kind".to_owned(), kind.into());
+        for term in ["next", "newer_than"] {
+            let place = body.get_mut("settings").and_then(|settings| settings.get_mut(term));
+            if let Some(place) = place {
+                let text = place.as_str().unwrap_or_default().to_owned();
+                *place = Value::Object(object(&format!("--{}", term.replace('_', "-")), &text)?);
+            }
+        }
         let given = call.text(flag);
         let (member, value) = match flag {
             "database" => ("database", given),

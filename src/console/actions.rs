@@ -345,7 +345,7 @@ actions! {
         .route(Right::Operate, Method::Post, "/v1/sources/{name}/release")
         .fields(&[required("box")])
         .asks(Asks::First);
-    SET_SOURCE_CREDENTIAL = action("set-source-credential", |t| t.set_credential)
+    SET_SOURCE_CREDENTIAL = action("credential-of-source", |t| t.set_credential)
         .about(|t| t.set_credential_about)
         .route(Right::Admin, Method::Post, "/v1/sources/{name}/credentials")
         .fields(&[

@@ -300,7 +300,7 @@ mod tests {
     fn the_url_has_what_the_page_needs() {
         let terms = terms(&json!({
             "next": { "by": "last_item", "path": "/id", "parameter": "starting_after", "more": "/more" },
-            "since": { "parameter": "created[gte]", "form": "unix_seconds" },
+            "newer_than": { "parameter": "created[gte]", "form": "unix_seconds" },
         }));
         let since = Some(Timestamp::from_secs(1_700_000_000));
         let url = "https://erp.example/orders?limit=2";

@@ -145,6 +145,9 @@ impl HttpReader {
                 self.failures = 0;
             }
             Err(_) => {
+                if self.round.is_none() {
+                    self.pass = Pass::default();
+                }
                 let pause = PAUSE.saturating_mul(1 << self.failures.min(6)).min(MAX_PAUSE);
                 self.failures = self.failures.saturating_add(1);
                 self.due_at = self.due_at.max(now.saturating_add(pause));

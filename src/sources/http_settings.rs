@@ -107,7 +107,7 @@ pub struct HttpSettings {
     pub next: Option<NextPage>,
     /// How only items since a time are asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub since: Option<SinceParameter>,
+    pub newer_than: Option<SinceParameter>,
     /// The pause between two rounds, in milliseconds.
     #[serde(default = "interval_ms")]
     #[schemars(range(min = MIN_INTERVAL_MS, max = MAX_INTERVAL_MS))]
@@ -187,7 +187,7 @@ impl HttpSettings {
             Some(next) => Some(next.clone()),
             None => of_preset(preset.next)?,
         };
-        let since = self.since.clone().or_else(|| {
+        let since = self.newer_than.clone().or_else(|| {
             preset.since.map(|since| SinceParameter {
                 parameter: since.parameter.to_owned(),
                 form: since.form,
@@ -195,7 +195,7 @@ impl HttpSettings {
         });
         let time = given_or(self.time.as_ref(), preset.time)?;
         if since.is_some() && time.is_none() {
-            return Err("since needs time: give the path of each item's time".to_owned());
+            return Err("newer_than needs time: give the path of each item's time".to_owned());
         }
         let fields = self.fields.iter().map(|(field, path)| Ok((*field, pointer(path)?)));
         Ok(ListTerms {
@@ -332,8 +332,8 @@ mod tests {
                 "not a JSON Pointer",
             ),
             (
-                json!({ "url": url, "item_id": ["/id"], "since": { "parameter": "s", "form": "rfc3339" } }),
-                "since needs time",
+                json!({ "url": url, "item_id": ["/id"], "newer_than": { "parameter": "s", "form": "rfc3339" } }),
+                "newer_than needs time",
             ),
             (json!({ "url": url, "item_id": ["/id"], "interval_ms": 1 }), "interval_ms must be"),
             (

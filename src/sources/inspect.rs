@@ -15,7 +15,7 @@ use crate::sources::database_settings::{DatabaseSettings, Mode};
 use crate::sources::database_state::Position;
 use crate::sources::folder_reader::{unusable_name, why_not_read};
 use crate::sources::folder_settings::{REASON_ENDING, is_candidate};
-use crate::sources::http_client::{ListClient, MAX_PAGE_BYTES, WantedPage};
+use crate::sources::http_client::{ListClient, MAX_PAGE_BYTES, NoPage, WantedPage};
 use crate::sources::http_list::AnsweredPage;
 use crate::sources::http_round::ListRound;
 use crate::sources::http_settings::HttpSettings;
@@ -105,7 +105,10 @@ pub fn of_list(
     let page = match lists.fetch(&wanted, &mut Vec::new()) {
         Ok(page) => page,
         Err(error) => {
-            checks.push(check("list", Level::Fail, error.to_text(&source.new.name)));
+            // It waits, and nothing is wrong yet.
+            let waits = matches!(error, NoPage::NoCredential);
+            let level = if waits { Level::Warn } else { Level::Fail };
+            checks.push(check("list", level, error.to_text(&source.new.name)));
             return checks;
         }
     };

@@ -22,6 +22,37 @@ fn what_stands_in_the_way_of_a_source_is_listed_to_its_end() {
 }
 
 #[test]
+fn a_list_is_added_with_its_terms_and_read_once_it_has_a_credential() {
+    let rig = Rig::new();
+    let items = json!([{ "id": 1, "at": 1_769_860_000, "kind": "order.paid" }]);
+    let page = json!({ "data": items, "more": false }).to_string().into_bytes();
+    let server = Receiver::with(Reply::Answer(200, Vec::new(), page));
+    let key = rig.file("list.key", "a-token\n");
+    let url = format!("http://{}/orders", server.address);
+    let next = r#"{"by":"last_item","path":"/id","parameter":"after","more":"/more"}"#;
+    let newer = r#"{"parameter":"since","form":"rfc3339"}"#;
+    let terms = ["--url", &url, "--items", "/data", "--item-id", "/id", "--time", "/at"];
+    let paged = ["--next", next, "--newer-than", newer, "--field", "event_type=/kind"];
+    let add =
+        ["source", "add", "orders", "--list", "json", "--interval", "2s", "--needs-credential"];
+    let added = rig.ok(&[&add[..], &terms, &paged].concat());
+    shows(&added, &["oncebox source credential orders"]);
+    let source = rig.json(&["source", "show", "orders"]);
+    has(
+        &source,
+        &json!({ "kind": "http", "settings.interval_ms": 2_000, "settings.next.by": "last_item" }),
+    );
+    let wrong = [&add[..2], &["more", "--list", "json", "--next", "link"]].concat();
+    rig.run(&wrong).fails(&["--next is not a JSON object"]);
+    let key = ["--kind", "bearer", "--secret-file", key.to_str().unwrap()];
+    rig.ok(&[&["source", "credential", "orders"][..], &key].concat());
+    rig.until("it is read", |rig| rig.json(&["source", "show", "orders"])["event_count"] == 1);
+    assert_eq!(server.seen()[0].field("authorization"), Some("Bearer a-token"));
+    shows(&rig.ok(&["credential", "list"]), &["source orders", "bearer"]);
+    assert!(!rig.ok(&["export"]).contains("a-token"));
+}
+
+#[test]
 fn a_provider_is_made_looked_at_changed_and_deleted() {
     let rig = Rig::new();
     let secret = rig.file("secret", &format!("{STRIPE}\n"));

@@ -254,7 +254,7 @@ impl World {
             };
             return (format!("/console/sources/{action}"), vec![value]);
         }
-        if action == "set-source-credential" {
+        if action == "credential-of-source" {
             let settings = json!({ "url": "http://127.0.0.1:8009/list", "item_id": ["/id"] });
             let source = json!({ "name": action, "kind": "http", "settings": settings });
             self.post("/v1/sources", &source);

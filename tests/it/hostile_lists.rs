@@ -168,7 +168,7 @@ fn begin(rig: &Rig, seed: u64, lies: &Arc<AtomicBool>) -> Receiver {
     let settings = json!({
         "url": format!("http://{}/list", server.address),
         "items": "/data", "item_id": ["/id"], "time": "/at", "next": paging.terms(),
-        "since": { "parameter": "since", "form": "unix_seconds" },
+        "newer_than": { "parameter": "since", "form": "unix_seconds" },
         "interval_ms": 10_000, "overlap_ms": 2 * YOUNG * 1_000, "defaults": { "event_type": "item" },
     });
     rig.source(&format!("list-{seed}"), "http", &settings);
