@@ -61,6 +61,19 @@ impl ListItem<'_> {
     }
 }
 
+/// The items of a page in the order in which they happened, as webhooks would have come. Many lists show the newest first.
+pub(super) fn oldest_first<'i, 'a>(items: &'i [ListItem<'a>]) -> Vec<&'i ListItem<'a>> {
+    let mut ordered: Vec<&ListItem<'a>> = items.iter().collect();
+    let first = items.first().and_then(|item| item.time);
+    let last = items.last().and_then(|item| item.time);
+    if first > last {
+        // Of items with the same time the later ones happened before.
+        ordered.reverse();
+    }
+    ordered.sort_by_key(|item| item.time);
+    ordered
+}
+
 /// The items of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ListPage<'a> {
@@ -273,6 +286,28 @@ mod tests {
         mark: Option<&'a PageMark>,
     ) -> AnsweredPage<'a> {
         AnsweredPage { body: body.as_bytes(), link, mark }
+    }
+
+    #[test]
+    fn items_stand_in_the_order_in_which_they_happened() {
+        let item = |id: &str, secs: Option<i64>| ListItem {
+            raw: "",
+            id: Some(id.to_owned()),
+            time: secs.map(Timestamp::from_secs),
+        };
+        let ordered = |items: &[ListItem<'_>]| -> Vec<String> {
+            oldest_first(items).iter().map(|item| item.key().to_owned()).collect()
+        };
+        let newest_first =
+            [item("d", Some(3)), item("c", Some(2)), item("b", Some(2)), item("a", Some(1))];
+        assert_eq!(ordered(&newest_first), ["a", "b", "c", "d"]);
+        let oldest_first =
+            [item("a", Some(1)), item("b", Some(2)), item("c", Some(2)), item("d", Some(3))];
+        assert_eq!(ordered(&oldest_first), ["a", "b", "c", "d"]);
+        let mixed = [item("b", Some(2)), item("a", Some(1)), item("c", Some(3))];
+        assert_eq!(ordered(&mixed), ["a", "b", "c"]);
+        let timeless = [item("x", None), item("a", None), item("m", None)];
+        assert_eq!(ordered(&timeless), ["x", "a", "m"], "as they are listed");
     }
 
     #[test]

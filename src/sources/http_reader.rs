@@ -21,7 +21,7 @@ use crate::sources::draft::{Draft, describe};
 use crate::sources::http_client::{
     FetchedPage, MAX_PAGE_BYTES, NoPage, SMALL_PAGE_BYTES, WantedPage,
 };
-use crate::sources::http_list::{AnsweredPage, ListItem};
+use crate::sources::http_list::{AnsweredPage, ListItem, oldest_first};
 use crate::sources::http_round::{LastPass, ListRound, PageFacts, RoundStep};
 use crate::sources::http_settings::{HttpSettings, ListTerms};
 use crate::sources::shared::{ReadItems, ReadyRow, RelayServices, SourceError, Turn, recognise};
@@ -334,7 +334,7 @@ impl ListTurn<'_> {
         let tenant = &self.source.new.tenant;
         let found = self.shared.receive.provider(tenant, name.as_str())?;
         let Some(found) = found else {
-            let why = format!("there is no provider {name}: oncebox provider add {name}");
+            let why = format!("there is no provider {name}: oncebox provider create {name}");
             return Err(SourceError::lasting(why));
         };
         if found.provider.new.repeats != Repeats::ById {
@@ -367,7 +367,7 @@ impl ListTurn<'_> {
         Ok(self.shared.store_list(self.source, progress, items)?)
     }
 
-    /// The new items of a page as events. One that cannot be used becomes an event in quarantine.
+    /// The new items of a page as events, the oldest first. One that cannot be used becomes an event in quarantine.
     fn ready(
         &self,
         items: &[ListItem<'_>],
@@ -375,7 +375,7 @@ impl ListTurn<'_> {
     ) -> Result<ReadItems> {
         let mut ready = ReadItems { provider: provider.clone(), ..ReadItems::default() };
         let mut seen = BTreeSet::new();
-        for item in items {
+        for item in oldest_first(items) {
             // A list may have an item twice.
             if !seen.insert(item.key()) {
                 continue;

@@ -91,7 +91,7 @@ pub fn of_list(
         checks.push(match receive.provider(&source.new.tenant, name.as_str()) {
             Ok(Some(_)) => check("provider", Level::Ok, format!("items are webhooks of {name}")),
             Ok(None) => {
-                let detail = format!("there is no provider {name}: oncebox provider add {name}");
+                let detail = format!("there is no provider {name}: oncebox provider create {name}");
                 check("provider", Level::Fail, detail)
             }
             Err(error) => check("provider", Level::Fail, error.to_string()),

@@ -411,3 +411,19 @@ fn a_source_without_a_list_has_no_credential_and_a_list_no_signature() {
     let body = json!({ "name": "inside", "kind": "http", "settings": blocked });
     rig.post("/v1/sources", &body).is(422).tells("10.0.0.1");
 }
+
+#[test]
+fn items_of_a_page_go_out_in_the_order_in_which_they_happened() {
+    let (rig, list) = with_list(2);
+    let receiver = Receiver::new();
+    rig.subscribe_with("erp", &receiver, &json!({ "source": "all", "ordering": "strict" }));
+    add(&rig, &list.settings());
+    until_stored(&rig, 2);
+    rig.settle();
+    let keys: Vec<String> = receiver
+        .seen()
+        .iter()
+        .map(|request| request.field("x-idempotency-key").unwrap().to_owned())
+        .collect();
+    assert_eq!(keys, ["evt_1", "evt_2"]);
+}
