@@ -1,5 +1,5 @@
-//! The member `what_if` of a subscription that is made or changed: what its terms would have done with the stored events of
-//! a period, beside what the terms of now do. Nothing is saved, and nothing is sent.
+//! The member `what_if` of a new or changed subscription: how its terms would have treated the stored events of a period,
+//! beside the terms of now. Nothing is saved, and nothing is sent.
 //!
 //! The newest events are looked at first, for two seconds at most. Archived months are not looked at. What is sealed in an
 //! event stays hidden, as in [`super::subscription_trials`].
@@ -27,8 +27,10 @@ const MAX_EVENTS: u64 = 10_000;
 const MAX_TIME: Duration = Duration::from_secs(2);
 /// Events of a page.
 const PAGE: u32 = 500;
-/// Examples that are shown.
-const MAX_EXAMPLES: usize = 20;
+/// Examples of each difference. No more are kept, however many events differ.
+const MAX_OF_EACH: usize = 5;
+/// Examples at most.
+const MAX_EXAMPLES: usize = 4 * MAX_OF_EACH;
 /// Characters of a body that an example shows.
 const MAX_BODY_CHARS: usize = 2_000;
 /// The longest period that is asked for.
@@ -43,7 +45,7 @@ pub(super) struct WhatIf {
     looked_at: u64,
     /// Whether these are all of the period: at most 10,000 are looked at, for two seconds.
     is_whole: bool,
-    /// Events that the subscription wants as it is stored now; 0 for a new one.
+    /// Events that the stored subscription wants; 0 for a new subscription.
     wanted_now: u64,
     /// Events that it would want.
     wanted_then: u64,
@@ -57,7 +59,7 @@ pub(super) struct WhatIf {
     failing: u64,
     /// Events that it wants now and then, in another lane.
     other_lane: u64,
-    /// Some of those that differ, the newest first.
+    /// Up to five examples of each difference, the newest first.
     #[schemars(length(max = MAX_EXAMPLES))]
     examples: Vec<Example>,
 }
@@ -136,7 +138,7 @@ impl<'a> AskedTerms<'a> {
         Ok(Self { new, seq, formats })
     }
 
-    /// What they say about an event. One that names its target is wanted by that one alone.
+    /// The answer of the terms for an event. An event with a target is wanted by no other subscription.
     fn say(&self, outgoing: &OutgoingRequest, target: Option<&str>) -> Said {
         if let Some(why) = why_not(self.new, outgoing, target) {
             return Said::Unwanted(why);
@@ -213,7 +215,6 @@ pub(super) fn show(api: &Api, call: &Call, asked: &Asked<'_>) -> Result<Audited<
     look.at_all(webhook_page)?;
     let mut seen = look.seen;
     seen.examples.sort_by_key(|example| std::cmp::Reverse(example.received_at));
-    seen.examples.truncate(MAX_EXAMPLES);
     Ok(Audited::dry_run(value(seen)))
 }
 
@@ -316,7 +317,8 @@ impl Look<'_> {
         let then = self.then.say(&outgoing, target);
         let is_other_lane = self.is_other_lane(&outgoing);
         self.seen.count(now.as_ref(), &then, is_other_lane);
-        if let Some(difference) = Difference::between(now.as_ref(), &then) {
+        let difference = Difference::between(now.as_ref(), &then);
+        if let Some(difference) = difference.filter(|of| self.seen.lacks_examples(*of)) {
             self.seen.examples.push(Example {
                 event: outgoing.event_id.into(),
                 event_type: outgoing.event_type,
@@ -337,6 +339,11 @@ impl Look<'_> {
 }
 
 impl WhatIf {
+    fn lacks_examples(&self, difference: Difference) -> bool {
+        let shown = self.examples.iter().filter(|example| example.difference == difference);
+        shown.count() < MAX_OF_EACH
+    }
+
     fn count(&mut self, now: Option<&Said>, then: &Said, is_other_lane: bool) {
         let is_wanted_now = now.is_some_and(Said::is_wanted);
         let is_wanted_then = then.is_wanted();

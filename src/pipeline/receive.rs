@@ -311,8 +311,8 @@ impl Receive {
         Ok(NewArrival { event, replay })
     }
 
-    /// The events of an item of a provider's own list. The same reader as for a webhook gives the same ids, so that an
-    /// event that comes both ways is one. An event that is stored already is left out.
+    /// The new events of an item of a provider's own list. The reader of webhooks gives their ids, so that list and webhook of
+    /// an event are stored once.
     pub fn listed(
         &self,
         opened: &VerifiedProvider,

@@ -78,7 +78,7 @@ pub(super) fn oldest_first<'i, 'a>(items: &'i [ListItem<'a>]) -> Vec<&'i ListIte
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ListPage<'a> {
     pub(super) items: Vec<ListItem<'a>>,
-    /// The page after it; `None`: it is the last one.
+    /// The next page; `None` after the last.
     pub(super) next: Option<PageMark>,
 }
 

@@ -184,8 +184,8 @@ pub struct Machine {
     in_hand: InHand,
     /// Subscriptions with something ready, each once, in the order of their turns.
     rotation: VecDeque<SubscriptionSeq>,
-    /// Subscriptions that may want rows since the last look: what decides it has changed. Looking at all that have a turn would
-    /// cost each delivery of an event to a thousand subscriptions a walk over the thousand.
+    /// Subscriptions whose window has changed since rows were last asked for. With a walk over the whole rotation instead, each
+    /// delivery of an event to a thousand subscriptions would look at the thousand.
     changed: Vec<SubscriptionSeq>,
     /// When to look at a subscription again, by time.
     waking: BTreeSet<(Timestamp, SubscriptionSeq)>,
