@@ -41,7 +41,8 @@ pub fn is_in_memory(path: &Path) -> io::Result<bool> {
 fn magic(path: &Path) -> io::Result<u64> {
     let kind = statfs(path)?.f_type;
     // The sign and the width of the number differ between machines; the magic numbers have 32 bits.
-    Ok(kind.cast_unsigned() & 0xffff_ffff)
+    let low = kind.to_le_bytes().first_chunk().copied().map(u32::from_le_bytes);
+    Ok(low.unwrap_or_default().into())
 }
 
 /// The name of this machine for people: that in `/etc/hostname`.

@@ -70,8 +70,10 @@ fn flock(kind: libc::c_int, bytes: RangeInclusive<u16>) -> libc::flock {
     let short = |number| libc::c_short::try_from(number).unwrap_or_default();
     let l_type = short(kind);
     let l_whence = short(libc::SEEK_SET);
-    let l_len = i64::from(*bytes.end()).saturating_sub(i64::from(*bytes.start())).saturating_add(1);
-    libc::flock { l_type, l_whence, l_start: (*bytes.start()).into(), l_len, l_pid: 0 }
+    // The width of an offset differs between machines.
+    let l_start = libc::off_t::from(*bytes.start());
+    let l_len = libc::off_t::from(*bytes.end()).saturating_sub(l_start).saturating_add(1);
+    libc::flock { l_type, l_whence, l_start, l_len, l_pid: 0 }
 }
 
 /// The index of SQLite's write-ahead log (`-shm`): allocates its disk blocks in advance, and finds other readers of
