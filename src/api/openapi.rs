@@ -18,6 +18,7 @@ use crate::api::problem::{Problem, ProblemBody};
 use crate::api::route::Answer::Now;
 use crate::api::route::{Body, Content, Param, Place, Resource, Returns, Route, public};
 use crate::api::schema::{AnyObject, Describe, of, settings};
+use crate::base::build;
 use crate::event_types::{EventType, store};
 use crate::http::message::Method::Get;
 use crate::http::message::Response;
@@ -84,7 +85,7 @@ pub fn document() -> Value {
         "openapi": "3.1.0",
         "info": {
             "title": "Oncebox",
-            "version": env!("CARGO_PKG_VERSION"),
+            "version": build::VERSION,
             "summary": "Webhooks in, business events out, each exactly once.",
             "description": ABOUT,
             "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::api::health;
 use crate::api::prelude::*;
 use crate::api::route::public;
+use crate::base::build;
 use crate::http::message::Method::Get;
 use crate::model::attempt::RecentAttempt;
 use crate::model::health::Check;
@@ -160,7 +161,7 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
             pii_stated,
         }
     });
-    let version = env!("CARGO_PKG_VERSION");
+    let version = build::VERSION;
     let now = api.env.clock.wall();
     Ok(ok(&Stats { version, now, counts, box_wide }))
 }

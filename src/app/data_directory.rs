@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use crate::base::build;
 use crate::base::clock::Clock;
 use crate::keys::file::KeyFileError;
 use crate::sys::files::{self, directory_of, with_ending};
@@ -164,7 +165,7 @@ fn lock(path: &Path) -> Result<File, DirectoryError> {
     // Only people read this line, so it has the machine's time even if another clock is injected.
     let process = std::process::id();
     let since = Clock::machine().wall();
-    let version = env!("CARGO_PKG_VERSION");
+    let version = build::VERSION;
     let process = format!("process {process}, version {version}, since {since}\n");
     file.set_len(0).and_then(|()| file.write_all(process.as_bytes())).map_err(file_error(path))?;
     Ok(file)

@@ -16,6 +16,7 @@ use crate::archive::mover::Mover;
 use crate::archive::work::ArchiveWork;
 use crate::backup::schedule::{Backups, Schedule};
 use crate::base::budget::Budget;
+use crate::base::build;
 use crate::base::clock::Clock;
 use crate::base::faults::Faults;
 use crate::base::id::Draw;
@@ -137,7 +138,7 @@ impl StartedRun {
     /// Records the run in the database.
     fn record(writer: &mut WriterLoop, store: &Store, clock: &Clock) -> Result<Self, Error> {
         let was_clean_before = writer.read(runs::last_was_clean)?.unwrap_or(true);
-        let version = env!("CARGO_PKG_VERSION");
+        let version = build::VERSION;
         let boot = writer.direct(|tx| runs::start(tx, clock.wall(), version))?;
         let suspects = Suspects::at_start(writer, store.clone(), clock.clone(), boot)?;
         log_audit_head(store);

@@ -12,6 +12,7 @@ use crate::backup::manifest::{FORMAT, Manifest, Reason};
 use crate::backup::months::{Cut, MonthCopy};
 use crate::backup::store::{self, Facts, Progress};
 use crate::backup::{Error, Result, erasures, file_error, months, retention};
+use crate::base::build;
 use crate::base::clock::Timestamp;
 use crate::base::faults::{Faults, Step};
 use crate::store::error::Error as StoreError;
@@ -123,7 +124,7 @@ fn describe(
     let bytes = fs::metadata(copy).map_err(file_error(copy))?.len();
     let sha256 = disk::sha256(copy, |_| Ok(()))?;
     let file = name.to_owned();
-    let version = env!("CARGO_PKG_VERSION").to_owned();
+    let version = build::VERSION.to_owned();
     let format = FORMAT;
     let months = None;
     Ok(Manifest { format, file, created_at, reason, version, facts, bytes, sha256, months })

@@ -11,6 +11,7 @@ use crate::backup::manifest::Reason;
 use crate::backup::online::{self, Plan};
 use crate::backup::store::{self, Facts, Progress};
 use crate::backup::{Result, retention};
+use crate::base::build;
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::faults::Faults;
 use crate::model::audit::Actor;
@@ -18,7 +19,7 @@ use crate::store::schema::{self, Steps};
 use crate::sys::files::{directory_of, with_ending};
 
 /// This program's own version.
-const PROGRAM: &str = env!("CARGO_PKG_VERSION");
+const PROGRAM: &str = build::VERSION;
 
 /// A completed upgrade.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! The lowest layer: values and services that know nothing of webhooks.
 
 pub mod budget;
+pub mod build;
 pub mod cache;
 pub mod clock;
 pub mod fair;

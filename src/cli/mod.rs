@@ -62,12 +62,21 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::base::build;
 use crate::cli::exit::Failure;
 use crate::cli::remote::GlobalArgs;
+use crate::store::sqlite_version;
 
 /// Webhooks in, business events out, each exactly once.
 #[derive(Parser)]
-#[command(name = "oncebox", version, about, long_about = None, arg_required_else_help = true)]
+#[command(
+    name = "oncebox",
+    version,
+    long_version = build::describe(sqlite_version()),
+    about,
+    long_about = None,
+    arg_required_else_help = true
+)]
 struct Cli {
     #[command(flatten)]
     global: GlobalArgs,

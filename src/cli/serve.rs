@@ -13,6 +13,7 @@ use crate::app::data_directory::{DATABASE, DirectoryError, TOKEN_FILE};
 use crate::app::supervision::Supervision;
 use crate::app::{Appliance, Error, master_key};
 use crate::backup::Error as BackupError;
+use crate::base::build;
 use crate::base::clock::{Clock, machine_monotonic};
 use crate::base::stop::Stop;
 use crate::cli::prelude::*;
@@ -208,7 +209,7 @@ fn greet(appliance: &Appliance, settings: &Settings) {
   database     {data}/{DATABASE}
   master key   {key}   (keep a copy elsewhere; without it no secret can be decrypted)
   admin token  {data}/{TOKEN_FILE}",
-        env!("CARGO_PKG_VERSION"),
+        build::VERSION,
     );
     if appliance.intake_address() != address {
         let line = format!("\n  webhooks     http://{}/in/…", appliance.intake_address());

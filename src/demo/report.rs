@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::base::build;
 use crate::demo::count::{LedgerCounts, Observations};
 use crate::demo::plot::{Chart, Marker, Series, escape};
 use crate::demo::progress::{self, shown};
@@ -156,7 +157,7 @@ pub(super) fn html(results: &Results) -> String {
          <p>The seed decides which requests fail and how, and which process is killed when. What a process is \
          doing when it is killed depends on the machine, so the number of redeliveries differs from run to \
          run.</p>\n</section>\n</main>\n</body>\n</html>\n",
-        env!("CARGO_PKG_VERSION"),
+        build::VERSION,
     )
 }
 

@@ -4,6 +4,7 @@
 //! means that the schema refuses what the caller sent. Most others mean that the file or the
 //! machine is broken: log the error and answer 500.
 
+use crate::base::build;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -61,7 +62,7 @@ pub enum Error {
     #[error(
         "{path} was made by {made_by} (schema {have}); this is oncebox {} (schema {know}): \
          install the newer oncebox, or restore the backup made before the upgrade",
-        env!("CARGO_PKG_VERSION")
+        build::VERSION
     )]
     TooNew {
         /// The file.
@@ -77,7 +78,7 @@ pub enum Error {
     #[error(
         "{path} has schema {have}, oncebox {} needs schema {want}: `oncebox migrate up` or \
          `oncebox serve` brings it up to date, after a backup",
-        env!("CARGO_PKG_VERSION")
+        build::VERSION
     )]
     TooOld {
         /// The file.
@@ -90,7 +91,7 @@ pub enum Error {
     /// No step leads from the file's schema version to this program's.
     #[error(
         "{path} has schema {have}, which no released oncebox made: oncebox {} cannot upgrade it",
-        env!("CARGO_PKG_VERSION")
+        build::VERSION
     )]
     NoStep {
         /// The file.

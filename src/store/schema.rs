@@ -11,6 +11,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use serde_json::json;
 
+use crate::base::build;
 use crate::base::faults::{Faults, Step};
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
@@ -26,7 +27,7 @@ use crate::store::{audit_events, pool, report_views, schema_names, schema_shape}
 /// The schema version this program writes.
 pub const VERSION: i64 = Steps::RELEASED.version();
 /// This program's own version.
-const PROGRAM: &str = env!("CARGO_PKG_VERSION");
+const PROGRAM: &str = build::VERSION;
 /// How long emptying the log waits for readers.
 const MAX_EMPTYING_WAIT: Duration = Duration::from_millis(20);
 const IS_OURS: &str = "

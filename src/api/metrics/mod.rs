@@ -13,6 +13,7 @@ use crate::api::metrics::page::Page;
 use crate::api::prelude::*;
 use crate::api::route::public;
 use crate::backup::manifest;
+use crate::base::build;
 use crate::databases::state::{DatabaseHealth, Standing};
 use crate::health_probes;
 use crate::http::message::Method::Get;
@@ -69,11 +70,18 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 /// What came in and went out.
 fn work(api: &Api, page: &mut Page) {
     let counts = &api.flow.receive.counts;
-    let version = env!("CARGO_PKG_VERSION");
+    let version = build::VERSION;
+    let commit = build::COMMIT.unwrap_or("unknown");
+    let target = build::target();
     let sqlite = crate::store::sqlite_version();
     page.each(
         "oncebox_build_info",
-        [(format!("version=\"{version}\",sqlite=\"{sqlite}\""), 1_u64)],
+        [(
+            format!(
+                "version=\"{version}\",commit=\"{commit}\",target=\"{target}\",sqlite=\"{sqlite}\""
+            ),
+            1_u64,
+        )],
     );
     page.all(
         "oncebox_webhooks_total",

@@ -83,7 +83,7 @@ impl Metric {
 /// All metrics, in the order of `/metrics`. No label has a value from a request, or a name that a user gave.
 #[rustfmt::skip]
 pub static METRICS: &[Metric] = &[
-    metric("oncebox_build_info", Gauge, "version, sqlite", "Always 1; the labels say what runs.", ""),
+    metric("oncebox_build_info", Gauge, "version, commit, target, sqlite", "Always 1; the labels say what runs.", ""),
     metric("oncebox_webhooks_total", Counter, "result = stored, repeated, refused, deferred, rejected, failed",
         "Webhooks by result; deferred: our clock is suspect; rejected: by a privacy policy.",
         "failed rises; refused rises for an hour"),
