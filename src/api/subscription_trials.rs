@@ -84,8 +84,17 @@ pub(super) fn show(
     let factor = formats.memory_factor().unwrap_or(SHOWN_FACTOR);
     let _share = api.share(outgoing.payload.len().saturating_mul(factor))?;
     let why_not = why_not(new, &outgoing, None);
-    let mut headers = written(new, &formats, &mut outgoing)
-        .map_err(|why| Problem::unprocessable(format!("This event cannot be sent: {why}.")))?;
+    let mut headers = match written(new, &formats, &mut outgoing) {
+        Ok(headers) => headers,
+        // Of an event that it does not want, nothing would be sent anyway.
+        Err(_) if why_not.is_some() => {
+            outgoing.payload.clear();
+            Vec::new()
+        }
+        Err(why) => {
+            return Err(Problem::unprocessable(format!("This event cannot be sent: {why}.")));
+        }
+    };
     let mut taken = |name: &str| {
         let at = headers.iter().position(|(field, _)| field == name)?;
         Some(headers.remove(at).1)

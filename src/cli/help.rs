@@ -16,7 +16,7 @@ const GROUPS: [(&str, &str); 4] = [
     ("Run it", "serve demo bench status top console"),
     (
         "Send and look",
-        "emit event webhook delivery dead-letter external-call lane job consume listen trigger \
+        "emit event webhook delivery dead-letter external-call lane job consume listen replay trigger \
          verify-signature batch-files",
     ),
     (

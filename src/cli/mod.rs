@@ -40,6 +40,7 @@ mod probe;
 mod process;
 mod provider;
 mod remote;
+mod replay;
 mod restore;
 mod secrets;
 mod serve;
@@ -104,6 +105,7 @@ enum Command {
     Consume(Box<consume::Consume>),
     /// Show events as they come, and forward them to a program under development
     Listen(listen::Listen),
+    Replay(Box<replay::Replay>),
     /// Post a signed sample webhook to this installation
     Trigger(trigger::Trigger),
     VerifySignature(verify_signature::VerifySignature),
@@ -146,7 +148,7 @@ impl Command {
     #[rustfmt::skip]
     fn run(&self, global: &GlobalArgs) -> Result<(), Failure> {
         run!(self, global, [
-            Serve, Demo, Bench, DemoPart, Status, Top, Consume, Listen, Trigger,
+            Serve, Demo, Bench, DemoPart, Status, Top, Consume, Listen, Replay, Trigger,
             VerifySignature, BatchFiles, Pii, Doctor,
             Config, Apply, Export, Backup, Restore, Migrate, Conformance, OpenApi, Completions, Manual
         ])

@@ -388,7 +388,7 @@ fn times(event: &Value, field: &str) -> String {
 }
 
 /// The payload's bytes as the API gives them.
-fn payload_bytes(event: &Value) -> Result<Vec<u8>, Failure> {
+pub(super) fn payload_bytes(event: &Value) -> Result<Vec<u8>, Failure> {
     if let Some(json) = event.get("payload") {
         return Ok(carried::written(json).into_bytes());
     }

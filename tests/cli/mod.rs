@@ -25,6 +25,7 @@ mod looking;
 mod named_commands;
 mod recovering;
 mod refusing;
+mod replaying;
 mod rig;
 mod rotation;
 mod setting_up;

@@ -238,13 +238,15 @@ fn the_commands_of_the_page_on_consumers_work_as_printed() {
     let (home, port) = (directory.path(), free_port());
     let ship = program(home, "ship-order", "#!/bin/sh\ncat >>shipped\necho >>shipped\n");
     let hook = Receiver::new();
+    let sandbox = Receiver::new();
     let page = CONSUMERS
         .replace("/usr/local/bin/ship-order", &ship)
-        .replace("http://127.0.0.1:3000/hook", &hook.url());
+        .replace("http://127.0.0.1:3000/hook", &hook.url())
+        .replace("http://erp-test:8080/hooks", &sandbox.url());
     let all = blocks(&page);
     let shells: Vec<&str> = all.iter().map(|block| block.shell).collect();
-    assert_eq!(shells, ["client", "stopped", "stopped", "client", "client"]);
-    let [create, consume, listen, next, ack] = [0, 1, 2, 3, 4].map(|n| all[n].text);
+    assert_eq!(shells, ["client", "stopped", "stopped", "client", "client", "client"]);
+    let [create, consume, listen, replay, next, ack] = [0, 1, 2, 3, 4, 5].map(|n| all[n].text);
 
     let _service = start("oncebox serve", home, port);
     run(create, home, port);
@@ -265,6 +267,10 @@ fn the_commands_of_the_page_on_consumers_work_as_printed() {
         hook.count() > 0
     });
     assert!(said.contains("secret: whsec_") && said.contains("→ 200 in "), "{said}");
+
+    let said = run(&format!("{} --yes", replay.trim_end()), home, port);
+    assert!(said.contains("accepted: 1"), "{said}");
+    assert_eq!(sandbox.seen()[0].field("oncebox-copy"), Some("1"));
 
     run(order, home, port);
     let given = parsed(&run(next, home, port));
