@@ -51,8 +51,13 @@ SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 DOWNLOADS=${ONCEBOX_DOWNLOADS%/}
 FACTS
 systemd-nspawn --quiet --register=no --keep-unit --pipe --directory "$room" --bind="$work:/release" \
-  --bind-ro=/etc/ssl/certs/ca-certificates.crt --chdir=/release/source --setenv=CARGO_HOME=/release/cargo cargo vendor --quiet --locked /release/vendor > "$work/vendored.toml"
-cp "$work/vendored.toml" "$work/cargo/config.toml"
+  --bind-ro=/etc/ssl/certs/ca-certificates.crt --chdir=/release/source --setenv=CARGO_HOME=/release/cargo cargo vendor --quiet --locked /release/vendor
+cat > "$work/cargo/config.toml" <<VENDORED
+[source.crates-io]
+replace-with = "vendored"
+[source.vendored]
+directory = "/release/vendor"
+VENDORED
 
 for arch; do
   step "programs and packages for $arch"

@@ -15,17 +15,21 @@ case $arch in
   *) echo "there is no architecture $arch: x86_64, aarch64 or armv7" >&2; exit 2 ;;
 esac
 readonly sysroot=/sysroot/$debian
+# Cargo's folder of the profile dev has another name.
+folder_of_profile=$profile
+[[ $profile != dev ]] || folder_of_profile=debug
 cd /release/source
 
+# Build scripts look for the compiler by more than one name.
 name=${triple//-/_}
-export "CC_$name=$compiler-gcc" "AR_$name=$compiler-ar"
-export "CARGO_TARGET_${name^^}_LINKER=$compiler-gcc"
+export "CC_$name=gcc-$debian" "AR_$name=$compiler-ar" "CARGO_TARGET_${name^^}_LINKER=gcc-$debian"
+export CC=gcc-$debian AR=$compiler-ar RANLIB=$compiler-ranlib
 export PKG_CONFIG_ALLOW_CROSS=1 PKG_CONFIG_SYSROOT_DIR=$sysroot PKG_CONFIG_LIBDIR=$sysroot/usr/lib/$compiler/pkgconfig
-cflags="--sysroot=$sysroot -ffile-prefix-map=/release/="
+export CFLAGS=-ffile-prefix-map=/release/=
 # Times of 64 bits for SQLite, for the years after 2038.
-[[ $arch != armv7 ]] || cflags+=" -D_TIME_BITS=64 -D_FILE_OFFSET_BITS=64"
-export "CFLAGS_$name=$cflags"
-rustflags="-Clink-arg=--sysroot=$sysroot --remap-path-prefix=/release/=/"
+[[ $arch != armv7 ]] || CFLAGS+=" -D_TIME_BITS=64 -D_FILE_OFFSET_BITS=64"
+# The linker warns of glibc's name service in a static program; src/sys/name_service.rs keeps to what is in it.
+readonly rustflags="--remap-path-prefix=/release/=/ -Alinker_messages"
 
 # build KIND STATIC [ARGUMENTS OF CARGO]: builds into /release/target/KIND.
 build() {
@@ -50,7 +54,7 @@ archive() {
 
 made=/release/target/documents
 documents() {
-  local program=/release/target/static/x86_64-unknown-linux-gnu/$profile/oncebox
+  local program=/release/target/static/x86_64-unknown-linux-gnu/$folder_of_profile/oncebox
   [[ -x $program ]] || { echo "build x86_64 first: its program writes the manual" >&2; exit 1; }
   rm -rf "$made"
   mkdir -p "$made/completions"
@@ -63,7 +67,7 @@ documents() {
 mkdir -p /release/dist
 build static +
 documents
-program=/release/target/static/$triple/$profile/oncebox
+program=/release/target/static/$triple/$folder_of_profile/oncebox
 objdump --private-headers "$program" | grep -q NEEDED && { echo "$program is not static" >&2; exit 1; }
 folder=oncebox-$VERSION-linux-$arch
 work=$(mktemp -d)
@@ -79,7 +83,7 @@ cp README.md INSTALL.md CHANGELOG.md SECURITY.md LICENSE-MIT LICENSE-APACHE sche
 # Debian has no package for armv7: such a box takes the static program.
 [[ $arch != armv7 ]] || exit 0
 build package - --features kafka
-program=/release/target/package/$triple/$profile/oncebox
+program=/release/target/package/$triple/$folder_of_profile/oncebox
 wanted="ld-linux libc.so.6 libcrypto.so.3 libgcc_s.so.1 libm.so.6 libssl.so.3 libz.so.1"
 for library in $(libraries "$program"); do
   grep -q "${library%%-[xa]*}" <<<"$wanted" || { echo "the package does not depend on $library" >&2; exit 1; }

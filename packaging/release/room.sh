@@ -25,14 +25,17 @@ inside dpkg --add-architecture armhf
 inside apt-get -qq -o Acquire::Check-Valid-Until=false update
 inside apt-get -qq install --no-install-recommends libstd-rust-dev:arm64 libstd-rust-dev:armhf
 
-for arch in amd64 arm64 armhf; do
-  tree=$room.new/sysroot/$arch
+for pair in amd64:x86_64-linux-gnu arm64:aarch64-linux-gnu armhf:arm-linux-gnueabihf; do
+  arch=${pair%%:*} compiler=${pair#*:}-gcc tree=$room.new/sysroot/${pair%%:*}
   # Nothing is run of these trees, so that they need no second stage.
   debootstrap --foreign --variant=minbase --arch="$arch" --include="$libraries" "$oldest" "$tree" "$mirror"
   for package in "$tree"/var/cache/apt/archives/*.deb; do
     dpkg --extract "$package" "$tree"
   done
   rm -rf "$tree"/var/cache "$tree"/debootstrap
+  # A compiler that sees these libraries alone.
+  printf '#!/bin/sh\nexec %s --sysroot=/sysroot/%s "$@"\n' "$compiler" "$arch" > "$room.new/usr/local/bin/gcc-$arch"
+  chmod 755 "$room.new/usr/local/bin/gcc-$arch"
 done
 
 # crates.io as this machine reaches it, with the authorities that it trusts.

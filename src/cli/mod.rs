@@ -67,6 +67,7 @@ use crate::base::build;
 use crate::cli::exit::Failure;
 use crate::cli::remote::GlobalArgs;
 use crate::store::sqlite_version;
+use crate::sys::name_service;
 
 /// Webhooks in, business events out, each exactly once.
 #[derive(Parser)]
@@ -181,6 +182,7 @@ fn without_hidden(mut error: clap::Error) -> clap::Error {
 
 /// Reads the command line and runs its command.
 pub fn main() -> ExitCode {
+    name_service::use_files_and_dns();
     let matches = match command().try_get_matches() {
         Ok(matches) => matches,
         Err(error) => {

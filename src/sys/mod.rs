@@ -8,6 +8,7 @@ pub mod disk;
 pub mod files;
 pub mod host;
 pub mod locks;
+pub mod name_service;
 pub mod systemd;
 pub mod user;
 pub mod wake;
