@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Puts oncebox, oncebox-odbc and Debian's ODBC drivers into an image: target/oncebox-databases-image.tar, for `podman load` or
 # `docker load`.
-#   build-database-image.sh [ONCEBOX [ONCEBOX-ODBC]]   default: the static program of build-static.sh, and oncebox-odbc
-#                                                      of the profile dist (cargo build --profile dist -p oncebox-odbc)
+#   build-database-image.sh ONCEBOX [ONCEBOX-ODBC]   the program of a release's archive (packaging/release.sh), and by default
+#                                                    oncebox-odbc of the profile dist (cargo build --profile dist -p oncebox-odbc)
 # Both are for this machine, and oncebox-odbc for a glibc that is no newer than Debian 12's. Needs root, buildah, debootstrap, and
 # a network. Debian is made anew each time, so that its drivers are the newest ones.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 readonly suite=bookworm packages=ca-certificates,libodbc2,odbc-mariadb,odbc-postgresql,odbcinst,tdsodbc
-program=${1:-target/$(uname -m)-unknown-linux-musl/dist/oncebox}
+program=${1:?which program? packaging/build-database-image.sh ONCEBOX}
 helper=${2:-target/dist/oncebox-odbc}
 readonly image=target/oncebox-databases-image.tar
 

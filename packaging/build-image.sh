@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Puts the static program into an image: target/oncebox-image.tar, for `podman load` or `docker load`.
-#   build-image.sh [PROGRAM]   default: the program that build-static.sh builds
+#   build-image.sh PROGRAM   the program of a release's archive (packaging/release.sh)
 # Needs buildah, and the machine's ca-certificates, which go along.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-program=${1:-target/x86_64-unknown-linux-musl/dist/oncebox}
+program=${1:?which program? packaging/build-image.sh PROGRAM}
 case $(file --brief "$program") in
   *aarch64*) arch=arm64 ;;
   *x86-64*)  arch=amd64 ;;

@@ -23,7 +23,8 @@ cd /release/source
 # Build scripts look for the compiler by more than one name.
 name=${triple//-/_}
 export "CC_$name=gcc-$debian" "AR_$name=$compiler-ar" "CARGO_TARGET_${name^^}_LINKER=gcc-$debian"
-export CC=gcc-$debian AR=$compiler-ar RANLIB=$compiler-ranlib
+# librdkafka asks for a compiler of C++, for a part that is not linked.
+export CC=gcc-$debian CXX=$compiler-g++ AR=$compiler-ar RANLIB=$compiler-ranlib
 export PKG_CONFIG_ALLOW_CROSS=1 PKG_CONFIG_SYSROOT_DIR=$sysroot PKG_CONFIG_LIBDIR=$sysroot/usr/lib/$compiler/pkgconfig
 export CFLAGS=-ffile-prefix-map=/release/=
 # Times of 64 bits for SQLite, for the years after 2038.

@@ -6,8 +6,8 @@
 set -euo pipefail
 room=$1
 readonly newest=sid oldest=bookworm mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
-readonly tools=apt-utils,ca-certificates,cargo,cargo-cyclonedx,gcc,gnupg,jq,libc6-dev,make,openssh-client,perl,pkgconf,rpm,rustc,xz-utils
-readonly compilers=gcc-aarch64-linux-gnu,gcc-arm-linux-gnueabihf
+readonly tools=apt-utils,ca-certificates,cargo,cargo-cyclonedx,g++,gcc,gnupg,jq,libc6-dev,make,openssh-client,perl,pkgconf,rpm,rustc,xz-utils
+readonly compilers=g++-aarch64-linux-gnu,gcc-aarch64-linux-gnu,gcc-arm-linux-gnueabihf
 readonly libraries=libc6-dev,libssl-dev,unixodbc-dev,zlib1g-dev
 
 inside() {

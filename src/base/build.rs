@@ -25,10 +25,9 @@ pub fn features() -> Vec<&'static str> {
 
 /// The machine that it runs on: architecture, system and C library, such as `x86_64-linux-gnu`.
 pub fn target() -> String {
-    let library = if cfg!(target_env = "musl") { "musl" } else { "gnu" };
     let float = if cfg!(all(target_arch = "arm", target_abi = "eabihf")) { "eabihf" } else { "" };
     let linked = if cfg!(target_feature = "crt-static") { ", static" } else { "" };
-    format!("{}-{}-{library}{float}{linked}", std::env::consts::ARCH, std::env::consts::OS)
+    format!("{}-{}-gnu{float}{linked}", std::env::consts::ARCH, std::env::consts::OS)
 }
 
 /// All of it in lines, under the version. `sqlite` is the version of the library.
