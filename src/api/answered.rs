@@ -47,8 +47,18 @@ pub(super) fn finish(
     mut response: Response,
 ) -> Response {
     add_request_id(&mut response, &asked.request_id);
+    forbid_storing(asked, &mut response);
     log(asked, took, refusals, now, &response);
     response
+}
+
+/// Tells browsers and proxies not to store what was read, unless the answer says how long it may be. What was sent by another
+/// method is not stored by them anyway (RFC 9111, section 3).
+fn forbid_storing(asked: &Asked, response: &mut Response) {
+    let is_read = matches!(asked.target, Some((Method::Get | Method::Head, _)));
+    if is_read && response.headers.iter().all(|(name, _)| *name != "cache-control") {
+        response.headers.push(("cache-control", "no-store".to_owned()));
+    }
 }
 
 /// Adds the request's id to a problem, so that a report can name it. The body of a problem is always a JSON object

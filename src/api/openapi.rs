@@ -176,12 +176,24 @@ fn webhooks(parts: &mut Components) -> Map<String, Value> {
 fn webhook(name: &str, about: &str, schema: &Value, example: Option<&Value>) -> Value {
     let content = with(json!({ "schema": schema }), "example", example.cloned());
     json!({ "post": {
+        "operationId": operation_of(name),
         "tags": ["Event types"],
         "summary": name,
         "description": about,
         "requestBody": { "required": true, "content": { "application/json": content } },
         "responses": { "2XX": { "description": "The event is accepted." } },
     } })
+}
+
+/// The id of the operation that a webhook is, such as `on_invoice_paid`. Of two names there are two ids, with the letters that
+/// generators of clients take.
+fn operation_of(name: &str) -> String {
+    let letters = name.chars().map(|c| match c {
+        '.' => "_".to_owned(),
+        c if c.is_ascii_alphanumeric() => c.to_string(),
+        c => format!("_x{:x}", u32::from(c)),
+    });
+    format!("on_{}", letters.collect::<String>())
 }
 
 /// Adds a member to an object, if there is a value.
@@ -460,6 +472,7 @@ fn header(kind: Kind) -> Option<(&'static str, &'static str, Value)> {
             json!({ "type": "integer", "minimum": 0 }),
         )),
         Kind::Unauthorized => Some(("WWW-Authenticate", "`Bearer`.", text)),
+        Kind::BadSignature => Some(("WWW-Authenticate", "`Signature`.", text)),
         Kind::UnusableWebhook => {
             Some(("X-Slack-No-Retry", "`1` tells Slack not to send it again.", text))
         }

@@ -49,7 +49,8 @@ impl Problem {
     /// 401 of the intake: the same answer for every bad signature, so that a sender learns nothing from it.
     pub(super) fn bad_signature() -> Self {
         let detail = "The signature could not be verified.";
-        Self::new(Kind::BadSignature, detail)
+        // RFC 9110, section 15.5.2: each 401 names a way to prove who one is.
+        Self::new(Kind::BadSignature, detail).header("www-authenticate", "Signature")
     }
 
     /// 422, or the status that stops this provider's retries: the signature is right, but the body can never be used.

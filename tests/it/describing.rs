@@ -417,6 +417,17 @@ fn head_options_and_unknown_methods_are_answered_by_the_book() {
     }
 }
 
+#[test]
+fn what_is_read_is_stored_nowhere_and_each_401_names_a_way_in() {
+    let rig = Rig::new();
+    for path in ["/v1/subscriptions", "/v1/nothing", "/metrics", "/openapi.json"] {
+        let answer = rig.call("GET", path, b"");
+        assert_eq!(answer.field("cache-control"), Some("no-store"), "{path}");
+    }
+    let answer = rig.send("GET", "/v1/subscriptions", &[], b"").is(401);
+    assert_eq!(answer.field("www-authenticate"), Some("Bearer"));
+}
+
 /// Sends bytes as they are and reads what comes back; the head's end is up to the caller.
 fn raw(rig: &Rig, bytes: &[u8]) -> Answer {
     let mut stream = TcpStream::connect(rig.address()).unwrap();

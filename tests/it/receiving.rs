@@ -219,6 +219,8 @@ fn every_bad_signature_is_answered_the_same_to_the_byte() {
     answers.push(impersonal(&rig.send("POST", "/in/stripe", &[], body).is(401)));
     answers.dedup();
     assert_eq!(answers.len(), 1, "{answers:?}");
+    let way_in = ("www-authenticate".to_owned(), "Signature".to_owned());
+    assert!(answers[0].1.contains(&way_in), "{answers:?}");
     assert_eq!(rig.one("SELECT count(*) FROM webhook_events"), "0");
 }
 

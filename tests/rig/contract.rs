@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 use super::http::Answer;
 
 /// Header fields that belong to HTTP and not to an operation.
-const FIELDS_OF_HTTP: [&str; 5] =
-    ["connection", "content-length", "content-type", "date", "transfer-encoding"];
+const FIELDS_OF_HTTP: [&str; 6] =
+    ["cache-control", "connection", "content-length", "content-type", "date", "transfer-encoding"];
 
 /// A request: method, path with query, body.
 pub(crate) type Sent<'a> = (&'a str, &'a str, &'a [u8]);
