@@ -42,10 +42,10 @@ build() {
 }
 
 # The oldest glibc that has all that a program asks for.
-glibc() { objdump --dynamic-syms "$1" | grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -1; }
+glibc() { "$compiler-objdump" --dynamic-syms "$1" | grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -1; }
 
 # Which libraries a program asks for, in a line.
-libraries() { objdump --private-headers "$1" | awk '$1 == "NEEDED" { print $2 }' | sort | xargs; }
+libraries() { "$compiler-objdump" --private-headers "$1" | awk '$1 == "NEEDED" { print $2 }' | sort | xargs; }
 
 # archive NAME: makes a .tar.gz of the directory NAME, whose bytes depend on its files alone.
 archive() {
@@ -69,7 +69,7 @@ mkdir -p /release/dist
 build static +
 documents
 program=/release/target/static/$triple/$folder_of_profile/oncebox
-objdump --private-headers "$program" | grep -q NEEDED && { echo "$program is not static" >&2; exit 1; }
+"$compiler-objdump" --private-headers "$program" | grep -q NEEDED && { echo "$program is not static" >&2; exit 1; }
 folder=oncebox-$VERSION-linux-$arch
 work=$(mktemp -d)
 mkdir -p "$work/$folder"/{man,completions,systemd,docs}

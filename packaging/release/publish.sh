@@ -9,18 +9,21 @@ readonly dist=/release/dist source=/release/source namespace=oncebox-release
 readonly sbom=$dist/oncebox-$VERSION.cdx.json
 date=$(date --utc --date="@$SOURCE_DATE_EPOCH" +%FT%TZ)
 
-# The crates, and two parts that crates bring along: SQLite as C, and BoringSSL's assembly in ring.
+# The crates, two parts that crates bring along (SQLite as C, and BoringSSL's assembly in ring), and what the static program has of Debian.
 (cd "$source" && cargo cyclonedx --quiet --format json --spec-version 1.5 --features kafka --override-filename sbom)
 sqlite=$(sed -n 's/^#define SQLITE_VERSION  *"\(.*\)"/\1/p' /release/vendor/libsqlite3-sys/sqlite3/sqlite3.h)
+glibc=$(zcat /sysroot/amd64/usr/share/doc/libc6/changelog.Debian.gz | sed -n '1s/.*(\(.*\)).*/\1/p')
 ring=$(sed -n 's/^version = "\(.*\)"/\1/p' /release/vendor/ring/Cargo.toml | head -1)
-jq --arg date "$date" --arg commit "$ONCEBOX_COMMIT" --arg sqlite "$sqlite" --arg ring "$ring" '
+jq --arg date "$date" --arg commit "$ONCEBOX_COMMIT" --arg sqlite "$sqlite" --arg ring "$ring" --arg glibc "$glibc" '
   del(.serialNumber) | .metadata.timestamp = $date
   | .metadata.properties = ((.metadata.properties // []) + [{ name: "commit", value: $commit }])
   | .components += [
       { type: "library", name: "sqlite", version: $sqlite, "bom-ref": "sqlite", purl: "pkg:generic/sqlite@\($sqlite)",
         licenses: [{ license: { name: "Public Domain" } }], description: "Bundled as C by libsqlite3-sys" },
       { type: "library", name: "boringssl", version: "as in ring \($ring)", "bom-ref": "boringssl",
-        licenses: [{ license: { id: "ISC" } }], description: "C and assembly of BoringSSL, bundled by ring" }
+        licenses: [{ license: { id: "ISC" } }], description: "C and assembly of BoringSSL, bundled by ring" },
+      { type: "library", name: "glibc", version: $glibc, "bom-ref": "glibc", licenses: [{ license: { id: "LGPL-2.1-or-later" } }],
+        description: "Linked into the static programs; its source is the package glibc of Debian 12" }
     ]' "$source/sbom.json" > "$sbom"
 
 # An apt repository of one suite.
