@@ -33,6 +33,10 @@ for pair in amd64:x86_64-linux-gnu arm64:aarch64-linux-gnu armhf:arm-linux-gnuea
     dpkg --extract "$package" "$tree"
   done
   rm -rf "$tree"/var/cache "$tree"/debootstrap
+  # Links that begin at the root would lead out of the tree, to another glibc.
+  find "$tree" -type l -lname '/*' -printf '%l\0%p\0' | while IFS= read -r -d '' to && IFS= read -r -d '' link; do
+    ln --symbolic --relative --force --no-dereference "$tree$to" "$link"
+  done
   # A compiler that sees these libraries alone.
   printf '#!/bin/sh\nexec %s --sysroot=/sysroot/%s "$@"\n' "$compiler" "$arch" > "$room.new/usr/local/bin/gcc-$arch"
   chmod 755 "$room.new/usr/local/bin/gcc-$arch"

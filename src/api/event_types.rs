@@ -5,6 +5,7 @@ use std::convert::identity;
 use crate::api::call::page_found;
 use crate::api::prelude::*;
 use crate::api::schema::{AnyValue, TypeName};
+use crate::api::schema_what_if::{self, AskedSchema, EventTypeOrTrial};
 use crate::base::words;
 use crate::event_types::infer::{MAX_SAMPLES, Samples};
 use crate::event_types::json_schema::Schema;
@@ -45,7 +46,10 @@ pub(super) const RESOURCE: Resource = Resource {
             )
             .returns(&[
                 Returns::json::<EventType>(201, "The event type, which is new."),
-                Returns::json::<EventType>(200, "The event type as it is now."),
+                Returns::json::<EventTypeOrTrial>(
+                    200,
+                    "The event type as it is now. With `what_if`: what its schema would have done.",
+                ),
             ])
             .body::<EventTypeForm>(
                 r#"{"description":"An invoice was made.","schema":{"type":"object","required":["total"]},
@@ -78,6 +82,8 @@ struct EventTypeForm {
     #[serde(default)]
     #[schemars(length(max = MAX_SEARCH_PATHS))]
     search_paths: Vec<String>,
+    /// A span, such as `7d`. Nothing is saved: the stored events of this time are compared with the schema.
+    what_if: Option<Is<SomeText>>,
 }
 
 /// `GET /v1/event-types/{name}/proposal`
@@ -148,7 +154,8 @@ fn is_search_path(path: &str) -> bool {
 
 /// `PUT /v1/event-types/{name}`
 fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let EventTypeForm { description, schema, example, on_invalid, search_paths } = call.json()?;
+    let EventTypeForm { description, schema, example, on_invalid, search_paths, what_if } =
+        call.json()?;
     let name = call.param(0).to_owned();
     let now = api.env.clock.wall();
     let wrong = |why: String| Problem::unprocessable(format!("{why}."));
@@ -169,6 +176,12 @@ fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     if let Some(path) = search_paths.iter().find(|path| !is_search_path(path)) {
         let form = "write names and places of lists, like $.number or $.lines[0].article";
         return Err(wrong(format!("{path:?} is no path of a value: {form}")));
+    }
+    if let Some(period) = &what_if {
+        let found = api.env.store.read(|tx| store::by_name(tx, &call.tenant, &name))?;
+        let stored = found.and_then(|found| Schema::compile_stored(&found.schema).ok());
+        let asked = AskedSchema { name: &name, schema: &compiled, stored: stored.as_ref(), period };
+        return schema_what_if::show(api, call, &asked);
     }
     let on_invalid = on_invalid.unwrap_or(OnInvalid::Reject);
     let created_at = now;

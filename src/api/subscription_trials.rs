@@ -50,7 +50,8 @@ pub(super) struct Trial<'a> {
 
 /// Whether a call asks for a trial.
 pub(super) fn is_asked(call: &Call) -> bool {
-    call.action.starts_with("subscription.") && has_event(&call.request.body)
+    let may_ask = call.action.starts_with("subscription.") || call.action == "event_type.set";
+    may_ask && has_event(&call.request.body)
 }
 
 fn has_event(body: &[u8]) -> bool {

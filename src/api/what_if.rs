@@ -22,11 +22,11 @@ use crate::store::page::{Newest, RowPage, Span};
 use crate::store::webhook_events::{self, WebhookEventFilter};
 
 /// Stored events that are looked at, at most.
-const MAX_EVENTS: u64 = 10_000;
+pub(super) const MAX_EVENTS: u64 = 10_000;
 /// How long they are looked at.
-const MAX_TIME: Duration = Duration::from_secs(2);
+pub(super) const MAX_TIME: Duration = Duration::from_secs(2);
 /// Events of a page.
-const PAGE: u32 = 500;
+pub(super) const PAGE: u32 = 500;
 /// Examples of each difference. No more are kept, however many events differ.
 const MAX_OF_EACH: usize = 5;
 /// Examples at most.
@@ -197,10 +197,7 @@ pub(super) struct Asked<'a> {
 /// Shows what terms would have done with the stored events of a period.
 /// Fails with 422 if the period is no span, or a template cannot be used at all.
 pub(super) fn show(api: &Api, call: &Call, asked: &Asked<'_>) -> Result<Audited<Value>, Problem> {
-    let period = clock::span(asked.period).ok().filter(|span| *span <= MAX_PERIOD);
-    let period = period.ok_or_else(|| {
-        Problem::unprocessable("what_if must be a span of at most 400 days, such as 7d or 12h.")
-    })?;
+    let period = period_of(asked.period)?;
     let seq = asked.stored.map_or(SubscriptionSeq(0), |(_, seq)| seq);
     let since = api.env.clock.wall().minus(period);
     let mut look = Look {
@@ -216,6 +213,14 @@ pub(super) fn show(api: &Api, call: &Call, asked: &Asked<'_>) -> Result<Audited<
     let mut seen = look.seen;
     seen.examples.sort_by_key(|example| std::cmp::Reverse(example.received_at));
     Ok(Audited::dry_run(value(seen)))
+}
+
+/// Reads a period, such as `7d`. Fails with 422 if it is none.
+pub(super) fn period_of(text: &str) -> Result<Duration, Problem> {
+    let period = clock::span(text).ok().filter(|span| *span <= MAX_PERIOD);
+    period.ok_or_else(|| {
+        Problem::unprocessable("what_if must be a span of at most 400 days, such as 7d or 12h.")
+    })
 }
 
 /// A stored event, as it is looked up.

@@ -9,6 +9,7 @@ use crate::cli::job::{self, Pace};
 use crate::cli::prelude::*;
 use crate::cli::process;
 use crate::cli::timeline::{self, EVENTS, WEBHOOKS};
+use crate::cli::what_if;
 
 const EVENT_VERBS: &[CommandRow] = &[
     command("list", "Events, newest first")
@@ -227,7 +228,12 @@ const TYPE_VERBS: &[CommandRow] = &[
             field("example").value("JSON|@FILE"),
             field("on_invalid").value("WHAT"),
             field("search_paths").long("search-path").value("PATH"),
+            field("what_if")
+                .long("what-if")
+                .value("SPAN")
+                .help("Save nothing: show how many events of the last SPAN, such as 7d, the schema would refuse (the newest 10,000, for two seconds, without archived months)"),
         ]])
+        .online(set_type)
         .ends(&[
             "  oncebox event-type infer invoice.created > invoice.json",
             "  oncebox event-type set invoice.created --schema @invoice.json --on-invalid quarantine",
@@ -317,6 +323,14 @@ fn replay_webhooks(call: &Call<'_>, remote: &Remote) -> Done {
     }
     let event = job::replay_one(call, remote, &WEBHOOKS)?;
     remote.answer(&event, format_args!("{} is {}", text(&event, "id"), text(&event, "status")))
+}
+
+fn set_type(call: &Call<'_>, remote: &Remote) -> Done {
+    let answer = call.send(remote, call.body()?)?;
+    if call.has("what_if") {
+        return what_if::print_of_schema(remote, &answer);
+    }
+    EVENT_TYPES.print(remote, &answer)
 }
 
 fn infer(call: &Call<'_>, remote: &Remote) -> Done {

@@ -1,4 +1,5 @@
-//! What `--what-if` prints: how the terms of a subscription would have treated the events of a period.
+//! What `--what-if` prints: how the terms of a subscription, or the schema of an event type, would have treated the events of a
+//! period.
 
 use crate::cli::prelude::*;
 use crate::cli::show::clean;
@@ -23,16 +24,7 @@ pub(super) fn print(remote: &Remote, found: &Value) -> Result<(), Failure> {
         return out::json(found);
     }
     let count = |name: &str| found.get(name).and_then(Value::as_u64).unwrap_or_default();
-    out::line(format_args!(
-        "{} stored events since {} were looked at.",
-        count("looked_at"),
-        text(found, "since")
-    ))?;
-    if found.get("is_whole") != Some(&Value::Bool(true)) {
-        out::line(
-            "These are the newest; there are more. Ask for a shorter span to see all of it.",
-        )?;
-    }
+    print_period(found)?;
     for (name, meaning) in COUNTS {
         out::line(format_args!("{:>8}  {meaning}", count(name)))?;
     }
@@ -41,6 +33,37 @@ pub(super) fn print(remote: &Remote, found: &Value) -> Result<(), Failure> {
     }
     out::note("Nothing was saved, and nothing was sent.");
     Ok(())
+}
+
+/// Prints how many events a schema would refuse, then some of them.
+pub(super) fn print_of_schema(remote: &Remote, found: &Value) -> Result<(), Failure> {
+    if remote.json() {
+        return out::json(found);
+    }
+    let count = |name: &str| found.get(name).and_then(Value::as_u64).unwrap_or_default();
+    print_period(found)?;
+    out::line(format_args!("{:>8}  refused by the schema of now", count("refused_now")))?;
+    out::line(format_args!("{:>8}  refused by this schema", count("refused_then")))?;
+    for example in list(found, "examples") {
+        let event = text(example, "event");
+        let at = text(example, "received_at");
+        out::line("")?;
+        out::line(format_args!("{at}  {event}  would be refused"))?;
+        out::line(format_args!("  {}", clean(&text(example, "why"))))?;
+    }
+    out::note("Nothing was saved.");
+    Ok(())
+}
+
+/// Says which events were looked at.
+fn print_period(found: &Value) -> Result<(), Failure> {
+    let looked_at = found.get("looked_at").and_then(Value::as_u64).unwrap_or_default();
+    let since = text(found, "since");
+    out::line(format_args!("{looked_at} stored events since {since} were looked at."))?;
+    if found.get("is_whole") == Some(&Value::Bool(true)) {
+        return Ok(());
+    }
+    out::line("These are the newest; there are more. Ask for a shorter span to see all of it.")
 }
 
 fn print_example(example: &Value) -> Result<(), Failure> {

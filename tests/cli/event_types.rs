@@ -32,6 +32,24 @@ fn a_schema_is_proposed_registered_shown_and_deleted() {
     );
     rig.run(&["emit", "--file", lines.to_str().unwrap()])
         .warns(&["line 2: it does not fit its event type"]);
+    let tried = rig.ok(&[
+        "event-type",
+        "set",
+        "invoice.created",
+        "--schema",
+        "{\"required\":[\"number\"]}",
+        "--what-if",
+        "1d",
+    ]);
+    shows(
+        &tried,
+        &[
+            "3 stored events since",
+            "1  refused by the schema of now",
+            "3  refused by this",
+            "number",
+        ],
+    );
     rig.ok(&["event-type", "infer", "invoice.created", "--save"]);
     assert_eq!(rig.json(&["event-type", "show", "invoice.created"])["on_invalid"], "reject");
     rig.run(&["event-type", "set", "a", "--schema", "{"]).ends(65, &["--schema is not JSON"]);

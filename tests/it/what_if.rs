@@ -146,3 +146,28 @@ fn what_cannot_be_asked_is_said() {
     let token = rig.token_of("read");
     assert_eq!(rig.call_as(&token, "PATCH", path, br#"{"what_if":"1d"}"#).status, 403);
 }
+
+#[test]
+fn a_schema_is_asked_what_it_would_refuse() {
+    let rig = Rig::new();
+    month(&rig);
+    let path = "/v1/event-types/invoice.paid";
+    let of = |most: u32| json!({ "schema": { "properties": { "total": { "maximum": most } } } });
+    let put = |body: &Value| rig.call("PUT", path, body.to_string().as_bytes());
+    let ask = |most: u32| put(&merged(json!({ "what_if": "7d" }), &of(most)));
+    let found = ask(14).is(200).json();
+    assert_eq!((&found["looked_at"], &found["is_whole"]), (&json!(20), &json!(true)));
+    assert_eq!((&found["refused_now"], &found["refused_then"]), (&json!(0), &json!(5)));
+    let examples = found["examples"].as_array().unwrap();
+    assert_eq!(examples.len(), 5);
+    assert!(text(&examples[0], "why").contains("total"), "{found}");
+    rig.call("GET", path, b"").is(404);
+    // What is stored now is the other side.
+    put(&of(9)).is(201);
+    let found = ask(17).is(200).json();
+    assert_eq!((&found["refused_now"], &found["refused_then"]), (&json!(10), &json!(2)));
+    let stored = &rig.get(path)["schema"];
+    assert_eq!(*stored, of(9)["schema"]);
+    let wrong = merged(json!({ "what_if": "often" }), &of(9));
+    put(&wrong).is(422);
+}
