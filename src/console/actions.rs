@@ -210,13 +210,13 @@ actions! {
     CREATE_EVENT_TYPE = action("create-event-type", |t| t.create_event_type)
         .about(|t| t.create_event_type_about)
         .route(Right::Admin, Method::Put, "/v1/event-types/{name}")
-        .fields(&[of_path("name"), field("description"), field("schema"), OTHERS])
+        .fields(&[of_path("name"), field("description"), field("schema"), OTHERS, field("what_if")])
         .asks(Asks::First)
         .then(Then::Leads("events/types"));
     CHANGE_EVENT_TYPE = action("change-event-type", |t| t.change)
         .about(|t| t.change_event_type_about)
         .route(Right::Admin, Method::Put, "/v1/event-types/{name}")
-        .fields(&[field("description"), field("schema"), OTHERS])
+        .fields(&[field("description"), field("schema"), OTHERS, field("what_if")])
         .asks(Asks::Change);
     DELETE_EVENT_TYPE = action("delete-event-type", |t| t.delete)
         .route(Right::Admin, Method::Delete, "/v1/event-types/{name}")

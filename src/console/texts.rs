@@ -140,6 +140,9 @@ texts! {
     what_if_changed: "sent otherwise",
     what_if_failing: "cannot be written",
     what_if_other_lane: "in another lane",
+    what_if_schema_title: "What this schema would have refused",
+    what_if_refused_now: "refused by the schema of now",
+    what_if_refused_then: "refused by this schema",
     what_if_nothing: "Nothing differs.",
     what_if_nothing_help: "Each of these events would be treated as it is now.",
 

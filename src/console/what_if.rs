@@ -1,9 +1,44 @@
-//! What terms of a subscription would have done with the events of a period, as a form shows it.
+//! What terms of a subscription, or the schema of an event type, would have done with the events of a period, as a form shows it.
 
 use crate::console::prelude::*;
 
-/// Counts with what they mean, then examples with what is sent now and then.
+/// Counts with what they mean, then examples.
 pub(super) fn show(view: &View<'_>, found: &Value) -> Markup {
+    if found.field("refused_then").is_null() {
+        of_terms(view, found)
+    } else {
+        of_schema(view, found)
+    }
+}
+
+fn of_schema(view: &View<'_>, found: &Value) -> Markup {
+    let t = view.t;
+    let counts = [("refused_now", t.what_if_refused_now), ("refused_then", t.what_if_refused_then)];
+    let nothing = EmptyNote { text: t.what_if_nothing, hint: t.what_if_nothing_help };
+    let columns = [
+        cell("event").link("events", "event"),
+        cell("at").time("received_at"),
+        cell("why").told("why"),
+    ];
+    html! {
+        h2 { (t.what_if_schema_title) }
+        (numbers(view, found, &counts))
+        (Cells(&columns, &[]).table(view, t.what_if_schema_title, found.items("examples"), nothing))
+    }
+}
+
+/// Which events were looked at, and the counts.
+fn numbers(view: &View<'_>, found: &Value, counts: &[(&str, &str)]) -> Markup {
+    let t = view.t;
+    html! {
+        p { (grouped(found.int("looked_at"))) " " (t.what_if_looked_at) " " (time(found.text("since"))) "." }
+        @if !found.is("is_whole") { p { (t.what_if_not_whole) } }
+        ul { @for (name, meaning) in counts { li { strong { (grouped(found.int(name))) } " " (meaning) } } }
+    }
+}
+
+/// Counts, then examples with what is sent now and then.
+fn of_terms(view: &View<'_>, found: &Value) -> Markup {
     let t = view.t;
     let counts = [
         ("wanted_now", t.what_if_wanted_now),
@@ -32,9 +67,7 @@ pub(super) fn show(view: &View<'_>, found: &Value) -> Markup {
     ];
     html! {
         h2 { (t.what_if_title) }
-        p { (grouped(found.int("looked_at"))) " " (t.what_if_looked_at) " " (time(found.text("since"))) "." }
-        @if !found.is("is_whole") { p { (t.what_if_not_whole) } }
-        ul { @for (name, meaning) in counts { li { strong { (grouped(found.int(name))) } " " (meaning) } } }
+        (numbers(view, found, &counts))
         (Cells(&columns, &[("sent", &body)]).table(view, t.what_if_title, found.items("examples"), nothing))
     }
 }

@@ -573,3 +573,28 @@ fn a_change_is_asked_about_the_stored_events_before_it_is_kept() {
     let wrong = browser.submit(&wrong, &[("what_if", "soon"), ("again", "yes")]).is(200).text();
     assert!(wrong.contains("what_if must be a span"), "{wrong}");
 }
+
+#[test]
+fn a_schema_is_asked_about_the_stored_events_before_it_is_kept() {
+    let rig = Rig::new();
+    rig.user("anna", "admin");
+    let browser = Browser::enter(&rig, "anna");
+    rig.publish_types(&["invoice.paid", "invoice.paid", "order.created"]);
+    let path = "/v1/event-types/invoice.paid";
+    rig.call("PUT", path, json!({ "schema": true }).to_string().as_bytes()).is(201);
+    let page = "/console/events/types/invoice.paid";
+    let change = asked(&browser, page, "change-event-type");
+    let typed = [("schema", "{\"required\":[\"number\"]}"), ("what_if", "7d")];
+    let tried = browser.submit(&change, &[&typed[..], &[("again", "yes")]].concat()).is(200).text();
+    for part in [
+        "2 stored events were looked at",
+        "<strong>0</strong> refused by the schema of now",
+        "<strong>2</strong> refused by this schema",
+        "the payload has no member",
+    ] {
+        assert!(tried.contains(part), "{part}: {tried}");
+    }
+    assert_eq!(rig.get(path)["schema"], json!(true));
+    browser.submit(&change, &typed).is(303);
+    assert_eq!(rig.get(path)["schema"], json!({ "required": ["number"] }));
+}
