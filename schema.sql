@@ -432,6 +432,9 @@ CREATE TABLE webhook_events (
   type_field TEXT,
   -- Its id, by the name that reports of other platforms use.
   event_id TEXT GENERATED ALWAYS AS (id) VIRTUAL,
+  -- How it came first: sent by its provider, read in the provider's list, or found missing by a comparison with that list.
+  origin TEXT NOT NULL DEFAULT 'webhook'
+    CONSTRAINT webhook_event_origin_is_known CHECK (origin IN ('webhook', 'listed', 'reconciled')),
   CONSTRAINT webhook_event_has_one_payload CHECK ((payload IS NULL) <> (payload_seq IS NULL)),
   CONSTRAINT webhook_event_id_is_1_to_500 CHECK (length(provider_event_id) BETWEEN 1 AND 500),
   CONSTRAINT webhook_event_type_is_1_to_128 CHECK (length(event_type) BETWEEN 1 AND 128),
@@ -1001,7 +1004,9 @@ CREATE TABLE seen_keys (
   -- How it ended; NULL: completed.
   status TEXT,
   -- The month in whose file it is, like 202611.
-  month  INTEGER NOT NULL
+  month  INTEGER NOT NULL,
+  -- 1: its provider never sent it, and it came by the provider's list; NULL: otherwise.
+  unsent INTEGER
 ) STRICT, WITHOUT ROWID;
 
 -- The sources of their events. A list by key knows no source, and looks the key up under each of the tenant's.

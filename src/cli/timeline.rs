@@ -75,6 +75,7 @@ pub(super) const WEBHOOKS: Noun =
             cell("ordering key", "ordering_key"),
             cell("trace", "trace_id"),
             cell("received", "received"),
+            cell("origin", "origin"),
             cell("came again", "came_again"),
             cell("began", "began"),
             cell("completed", "completed"),

@@ -338,6 +338,10 @@ texts! {
     refused: "Refused webhooks",
     nothing_refused: "Nothing was refused.",
     signature_checked: "checked with key",
+    origin: "How it came",
+    origin_webhook: "sent by its provider",
+    origin_listed: "read in its provider's list",
+    origin_reconciled: "found missing by a comparison with its provider's list",
 
     fix_event: "Correct",
     fix_event_about: "What is changed here replaces the event's own. It is checked again, and sent if it can be used now.",

@@ -32,6 +32,20 @@ words! {
     }
 }
 
+words! {
+    /// How a webhook event came first. Stored in `webhook_events.origin`.
+    #[derive(Default)]
+    pub enum WebhookOrigin as "WebhookOrigin" {
+        /// Its provider sent it.
+        #[default]
+        Webhook = "webhook",
+        /// A source read it in its provider's list.
+        Listed = "listed",
+        /// A comparison with its provider's list found it missing.
+        Reconciled = "reconciled",
+    }
+}
+
 /// The status of a webhook event, from its deliveries. The rule is that of [`event::derive`], with other words.
 pub fn derive(counts: DeliveryCounts) -> Status {
     match event::derive(counts) {
@@ -79,6 +93,9 @@ pub struct NewWebhookEvent {
     /// The name of the header field in which its provider names its type; it is sent on.
     #[serde(skip)]
     pub type_field: Option<String>,
+    /// How it came first: `webhook` (sent by its provider), `listed` (read in the provider's list by a source), `reconciled`
+    /// (found missing by a comparison with that list).
+    pub origin: WebhookOrigin,
 }
 
 impl NewWebhookEvent {

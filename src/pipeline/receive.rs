@@ -12,7 +12,7 @@ use crate::model::form_body::Body;
 use crate::model::history::Subject;
 use crate::model::provider::{KeyPlace, MAX_KEY_CHARS};
 use crate::model::sealed::Sealed;
-use crate::model::webhook_event::{Batch, NewWebhookEvent};
+use crate::model::webhook_event::{Batch, NewWebhookEvent, WebhookOrigin};
 use crate::pipeline::counts::Counts;
 use crate::pipeline::prelude::*;
 use crate::pipeline::provider_cache::{ProviderCache, VerifiedProvider};
@@ -238,7 +238,9 @@ impl Receive {
             shares.push(self.share(provider, &found.items, &headers)?);
         }
         let batch_id = found.is_batch.then(|| id::uuid7(wall, &*self.env.draw));
-        let request = VerifiedRequest { opened, matched, incoming, headers, batch_id, wall };
+        let origin = WebhookOrigin::Webhook;
+        let request =
+            VerifiedRequest { opened, matched, incoming, headers, batch_id, wall, origin };
         let mut events = Vec::with_capacity(found.items.len());
         let mut fresh = Fresh::new();
         for (item, number) in found.items.into_iter().zip(1_u32..) {
@@ -265,7 +267,8 @@ impl Receive {
         number: u32,
         fresh: &mut Fresh,
     ) -> core::result::Result<NewArrival, Received> {
-        let VerifiedRequest { opened, matched, incoming, headers, batch_id, wall } = request;
+        let VerifiedRequest { opened, matched, incoming, headers, batch_id, wall, origin } =
+            request;
         let provider = &opened.provider.new;
         let mut event = NewWebhookEvent {
             id: id::uuid7(*wall, &*self.env.draw),
@@ -290,6 +293,7 @@ impl Receive {
             sealed: Sealed::default(),
             ordering_key: None,
             type_field: provider.scheme.type_field(incoming).map(str::to_owned),
+            origin: *origin,
         };
         let replay = replay(request, &event);
         let media = event.content_type.clone();
@@ -317,6 +321,7 @@ impl Receive {
         &self,
         opened: &VerifiedProvider,
         incoming: &Incoming<'_>,
+        origin: WebhookOrigin,
     ) -> core::result::Result<Vec<NewWebhookEvent>, ListedRefusal> {
         let provider = &opened.provider.new;
         if incoming.body.len() > usize::try_from(provider.body_bytes_max).unwrap_or(usize::MAX) {
@@ -332,7 +337,9 @@ impl Receive {
         let headers = kept(&provider.scheme, incoming.headers);
         // No secret has signed it.
         let matched = usize::MAX;
-        let request = VerifiedRequest { opened, matched, incoming, headers, batch_id: None, wall };
+        let batch_id = None;
+        let request =
+            VerifiedRequest { opened, matched, incoming, headers, batch_id, wall, origin };
         let mut fresh = Fresh::new();
         let mut events = Vec::new();
         for (item, number) in found.items.into_iter().zip(1_u32..) {
@@ -603,6 +610,7 @@ struct VerifiedRequest<'r> {
     headers: Vec<(String, String)>,
     batch_id: Option<String>,
     wall: Timestamp,
+    origin: WebhookOrigin,
 }
 
 /// What to store of a request.

@@ -93,6 +93,7 @@ words! {
     subscription::SubscriptionState;
     token::Role;
     webhook_event::Status;
+    webhook_event::WebhookOrigin;
     Name: |text| Self::parse(text).ok(), name_text;
     PublicUrl: |text| Self::parse(text).ok(), url_text;
     Source: |text| Self::parse(text).ok(), ToString::to_string;

@@ -16,7 +16,7 @@ pub const EVENT: &str = "event";
 pub const WEBHOOK_EVENT: &str = "webhook_event";
 
 const FIND: &str = "
-    SELECT id, coalesce(status, 'completed'), printf('%04d-%02d', month / 100, month % 100)
+    SELECT id, coalesce(status, 'completed'), printf('%04d-%02d', month / 100, month % 100), unsent IS NULL
       FROM seen_keys
      WHERE hash = ?1";
 
@@ -31,9 +31,9 @@ const PAGE: &str = "
 const ANY: &str = "SELECT EXISTS (SELECT 1 FROM seen_keys)";
 
 const NOTE: &str = "
-    INSERT INTO seen_keys (hash, id, status, month) 
-    VALUES (?1, ?2, nullif(?3, 'completed'), CAST(replace(?4, '-', '') AS INTEGER))
-        ON CONFLICT (hash) DO UPDATE SET status = excluded.status, month = excluded.month";
+    INSERT INTO seen_keys (hash, id, status, month, unsent)
+    VALUES (?1, ?2, nullif(?3, 'completed'), CAST(replace(?4, '-', '') AS INTEGER), iif(?5, NULL, 1))
+        ON CONFLICT (hash) DO UPDATE SET status = excluded.status, month = excluded.month, unsent = excluded.unsent";
 
 const NOTE_SOURCE: &str =
     "INSERT INTO seen_sources (kind, tenant, source) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
@@ -57,6 +57,8 @@ pub struct Seen {
     pub status: String,
     /// The month in whose file it is, like `2026-11`.
     pub month: String,
+    /// Whether somebody sent it to us; false: it came by its provider's list alone.
+    pub was_sent: bool,
 }
 
 /// Finds an archived event; `None` if there is none.
@@ -79,7 +81,7 @@ fn seen(row: &Row<'_>) -> Result<Seen> {
         ValueRef::Blob(id) => Uuid::from_slice(id).map(|id| id.to_string()).unwrap_or_default(),
         id => id.as_str().unwrap_or_default().to_owned(),
     };
-    Ok(Seen { id, status: row.get(1)?, month: row.get(2)? })
+    Ok(Seen { id, status: row.get(1)?, month: row.get(2)?, was_sent: row.get(3)? })
 }
 
 /// The months in which events of a tenant with this key are, whatever their source.
@@ -97,7 +99,7 @@ pub fn note(
     tx: &WriteTx<'_>,
     kind: &str,
     identity: Identity<'_>,
-    Seen { id, status, month }: &Seen,
+    Seen { id, status, month, was_sent }: &Seen,
 ) -> Result<()> {
     tx.has_seen().set(Some(true));
     let (tenant, source, _) = identity;
@@ -108,7 +110,7 @@ pub fn note(
         Some(uuid) => &uuid.as_bytes().as_slice(),
         None => id,
     };
-    tx.execute(NOTE, (hash(kind, identity), id, status, month)).map(drop)
+    tx.execute(NOTE, (hash(kind, identity), id, status, month, was_sent)).map(drop)
 }
 
 /// The next `limit` keys after `after`: the last one, and those of months before `month` that are not kept; `None` at the end.

@@ -178,6 +178,11 @@ CREATE UNIQUE INDEX credentials_one_active ON credentials (subscription_seq,
 
 ALTER TABLE tenants ADD COLUMN event_mail_count INTEGER NOT NULL DEFAULT 0;
 
+ALTER TABLE webhook_events ADD COLUMN origin TEXT NOT NULL DEFAULT 'webhook'
+  CONSTRAINT webhook_event_origin_is_known CHECK (origin IN ('webhook', 'listed', 'reconciled'));
+
+ALTER TABLE seen_keys ADD COLUMN unsent INTEGER;
+
 -- The latest attempts of a subscription. Written once a minute for those that had one.
 CREATE TABLE recent_attempts (
   subscription_seq INTEGER PRIMARY KEY,

@@ -8,7 +8,7 @@ use crate::model::lane::Key;
 use crate::model::sealed::Sealed;
 use crate::model::subscription::Routed;
 use crate::model::webhook_event::{
-    Batch, Began, NewWebhookEvent, Status, WebhookEvent, derive, webhook_id,
+    Batch, Began, NewWebhookEvent, Status, WebhookEvent, WebhookOrigin, derive, webhook_id,
 };
 use crate::store::column::Json;
 use crate::store::deliveries::{self, OrderedBy, Origin, Route};
@@ -43,14 +43,14 @@ columns! {
     fn webhook_event() -> WebhookEvent = "webhook_events" [
         seq, id, tenant, provider, provider_event_id, event_type, received_at, content_type, headers as Json(headers),
         key_id, "coalesce(trace_id, replace(id, '-', ''))" as trace_id, status, open_deliveries, duplicate_count, retry_count, processing_started_at,
-        completed_at as finished_at, error_message, batch_id, item_no, sealed_fields, ordering_key, type_field, expunged_at
+        completed_at as finished_at, error_message, batch_id, item_no, sealed_fields, ordering_key, type_field, expunged_at, origin
     ] {
         seq,
         webhook_id: webhook_id(String::as_str(&tenant), String::as_str(&provider), String::as_str(&provider_event_id)),
         new: NewWebhookEvent {
             id, tenant, provider, provider_event_id, event_type, received_at, payload: Vec::new(), content_type, headers,
             key_id, trace_id, batch: Batch { batch_id, item_no }, sealed: Sealed { fields: sealed_fields, key: None },
-            ordering_key, type_field,
+            ordering_key, type_field, origin,
         },
         completed_at: Option::filter(finished_at, |_: &Timestamp| status == Status::Completed),
         status, open_deliveries, duplicate_count, retry_count, processing_started_at, finished_at, error_message,
@@ -136,7 +136,7 @@ pub fn insert(
         payload_seq: placed.payload_seq(), content_type, headers: Json(&new.headers), key_id, trace_id, status: status,
         open_deliveries: open, completed_at: unwanted.then_some(new.received_at), batch_id: &new.batch.batch_id,
         item_no: new.batch.item_no, sealed_fields: new.sealed.fields,
-        fingerprint: replay.map(|replay| &replay.fingerprint), ordering_key, type_field
+        fingerprint: replay.map(|replay| &replay.fingerprint), ordering_key, type_field, origin
     } "ON CONFLICT (tenant, provider, provider_event_id) DO NOTHING")?;
     if inserted == 0 {
         return find_repeated(tx, new)?.ok_or(Error::Changed("the webhook event"));
@@ -187,8 +187,12 @@ pub fn is_known(tx: &ReadTx<'_>, identity: Identity<'_>) -> Result<bool> {
 
 fn find_repeated(tx: &WriteTx<'_>, new: &NewWebhookEvent) -> Result<Option<Inserted>> {
     let identity = (&new.tenant, &new.provider, &new.provider_event_id);
-    let kept = tx.first(FIND_IDENTITY, identity, tuple)?;
-    repeated(tx, kept)
+    let kept: Option<(i64, String)> = tx.first(FIND_IDENTITY, identity, tuple)?;
+    if new.origin == WebhookOrigin::Webhook {
+        return repeated(tx, kept);
+    }
+    // A list shows an event again and again. Counted are requests, which show that the provider sent it.
+    Ok(kept.map(|(_, id)| Inserted { id, already_processed: true }))
 }
 
 /// Finds and counts an event with the same signed bytes, under any id.

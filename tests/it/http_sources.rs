@@ -154,7 +154,7 @@ fn items_of_a_list_are_webhooks_of_their_provider() {
     let listed = rig.get("/v1/webhook-events");
     has(
         &listed["items"][0],
-        &json!({ "provider": "stripe", "event_type": "invoice.paid", "provider_event_id": "evt_1", "key_id": null }),
+        &json!({ "provider": "stripe", "event_type": "invoice.paid", "provider_event_id": "evt_1", "key_id": null, "origin": "listed" }),
     );
     has(
         &rig.get("/v1/sources/list"),
@@ -192,6 +192,9 @@ fn list_and_webhook_of_one_event_are_one_event_whichever_came_first() {
     let answer = webhook(&rig, second.as_bytes()).is(200).json();
     assert_eq!(answer["already_processed"], true);
     assert_eq!(stored(&rig), "2");
+    let origins =
+        "SELECT group_concat(provider_event_id || ' ' || origin, ', ') FROM webhook_events";
+    rig.says(origins, "evt_1 webhook, evt_2 listed");
     rig.says("SELECT event_count FROM sources", "1");
 }
 

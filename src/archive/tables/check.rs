@@ -9,11 +9,12 @@ use crate::store::seen_keys::{self, Seen};
 use crate::store::tx::{ReadTx, WriteTx, tuple};
 
 const EVENTS: &str = "
-    SELECT seq, tenant, source_system, idempotency_key, id, status FROM outbox
+    SELECT seq, tenant, source_system, idempotency_key, id, status, 1 FROM outbox
      WHERE seq > ?1 ORDER BY seq LIMIT 500";
 
 const WEBHOOK_EVENTS: &str = "
-    SELECT seq, tenant, provider, provider_event_id, id, status FROM webhook_events
+    SELECT seq, tenant, provider, provider_event_id, id, status, origin = 'webhook' OR duplicate_count > 0
+      FROM webhook_events
      WHERE seq > ?1 ORDER BY seq LIMIT 500";
 
 const TABLES: [&str; 9] = [
@@ -40,8 +41,8 @@ const BODIES_OF_NOTHING: &str = "
      WHERE seq NOT IN (SELECT payload_seq FROM outbox WHERE payload_seq IS NOT NULL
                        UNION SELECT payload_seq FROM webhook_events WHERE payload_seq IS NOT NULL)";
 
-/// Number, tenant, source, key, id and status of an event.
-type Listed = (i64, String, String, String, String, String);
+/// Number, tenant, source, key, id and status of an event, and whether somebody sent it to us.
+type Listed = (i64, String, String, String, String, String, bool);
 
 fn listed(tx: &ReadTx<'_>, kind: ArchivedKind, after: i64) -> Result<Vec<Listed>> {
     let sql = match kind {
@@ -63,12 +64,12 @@ pub fn note_month(
     let rows = listed(from, kind, after)?;
     let last = rows.last().map(|(seq, ..)| *seq);
     let mut twice = Batch { kind, month: month.clone(), seqs: Vec::new(), bytes: 0 };
-    for (seq, tenant, source, key, id, status) in rows {
+    for (seq, tenant, source, key, id, status, was_sent) in rows {
         let identity = (tenant.as_str(), source.as_str(), key.as_str());
         if place(tx, kind, &Wanted::Number(seq))?.is_some() {
             twice.seqs.push(seq);
         } else if seen_keys::look_up(tx, kind.as_str(), identity)?.is_none() {
-            let seen = Seen { id, status, month: month.to_string() };
+            let seen = Seen { id, status, month: month.to_string(), was_sent };
             seen_keys::note(tx, kind.as_str(), identity, &seen)?;
         }
     }

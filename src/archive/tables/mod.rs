@@ -39,7 +39,7 @@ struct Statements {
 }
 
 macro_rules! statements {
-    ($events:tt, $of:literal, ($source:literal, $key:literal, $parent:literal), $finished:literal, $from:expr) => {
+    ($events:tt, $of:literal, ($source:literal, $key:literal, $parent:literal, $sent:literal), $finished:literal, $from:expr) => {
         Statements {
             parts: [
                 statements!(@ "renderings", $of),
@@ -93,7 +93,7 @@ macro_rules! statements {
                    FROM (SELECT *, coalesce(json_extract(?5, '$.\"' || tenant || '\"'), ?2) AS by
                            FROM ", $events, ") AS e
                   WHERE seq > ?1 AND seq < ?3 ORDER BY seq LIMIT ?4"),
-            identities: concat!("SELECT tenant, ", $source, ", ", $key, ", id, status FROM ", $events,
+            identities: concat!("SELECT tenant, ", $source, ", ", $key, ", id, status, ", $sent, " FROM ", $events,
                                 " WHERE seq IN (SELECT value FROM json_each(?1))"),
             bodies_of: concat!("SELECT json_group_array(payload_seq) FROM ", $events,
                                " WHERE payload_seq IS NOT NULL AND seq IN (SELECT value FROM json_each(?1))"),
@@ -116,7 +116,7 @@ macro_rules! statements {
 const EVENTS: Statements = statements!(
     "outbox",
     "outbox_seq",
-    ("source_system", "idempotency_key", "parent_seq"),
+    ("source_system", "idempotency_key", "parent_seq", "1"),
     "status IN ('completed', 'skipped', 'cancelled')
      AND NOT EXISTS (SELECT 1 FROM outbox AS c WHERE c.parent_seq = e.seq)
      AND NOT EXISTS (SELECT 1 FROM outbox AS p WHERE p.seq = e.parent_seq
@@ -127,7 +127,7 @@ const EVENTS: Statements = statements!(
 const WEBHOOK_EVENTS: Statements = statements!(
     "webhook_events",
     "webhook_seq",
-    ("provider", "provider_event_id", "NULL"),
+    ("provider", "provider_event_id", "NULL", "origin = 'webhook' OR duplicate_count > 0"),
     // A captured request may be sent again under another id for 30 days (`replay_window_secs`).
     "status IN ('completed', 'skipped') AND (fingerprint IS NULL OR received_at < by - 2592000000)",
     webhook_events::RECEIVED_FROM

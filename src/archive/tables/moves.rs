@@ -27,8 +27,8 @@ const HAS_CHILD: &str =
 /// The mark for the column `own`: the database refuses rows by plain SQL that are not new.
 const OWN_AS_OURS: &str = "max(?, 1)";
 
-/// Tenant, source, key, id and status of an event.
-type Identified = (String, String, String, String, String);
+/// Tenant, source, key, id and status of an event, and whether somebody sent it to us.
+type Identified = (String, String, String, String, String, bool);
 
 /// Batches that the file of a month may have although the database has them: a move was begun, or an event came back.
 pub fn out(tx: &ReadTx<'_>) -> Result<Vec<Batch>> {
@@ -111,8 +111,8 @@ pub fn end(tx: &WriteTx<'_>, batch: &Batch, copied: &Summary) -> Result<bool> {
         return Ok(false);
     }
     let identities: Vec<Identified> = tx.rows(of(batch.kind).identities, [&seqs], tuple)?;
-    for (tenant, source, key, id, status) in identities {
-        let seen = Seen { id, status, month: batch.month.to_string() };
+    for (tenant, source, key, id, status, was_sent) in identities {
+        let seen = Seen { id, status, month: batch.month.to_string(), was_sent };
         let identity = (tenant.as_str(), source.as_str(), key.as_str());
         seen_keys::note(tx, batch.kind.as_str(), identity, &seen)?;
     }

@@ -146,6 +146,7 @@ pub(super) fn webhook(view: &View<'_>) -> Result<Content, PageError> {
             cell("event_type"),
             cell("at").time("received_at"),
             cell("completed").time("completed_at"),
+            cell("origin"),
             cell("signature"),
             cell("provider_id").code("provider_event_id"),
             cell("webhook_id").id("webhook_id"),
@@ -156,6 +157,14 @@ pub(super) fn webhook(view: &View<'_>) -> Result<Content, PageError> {
         ],
         &[
             ("repeated", &repeated),
+            ("origin", &|event| {
+                let came = match event.text("origin") {
+                    "listed" => t.origin_listed,
+                    "reconciled" => t.origin_reconciled,
+                    _ => t.origin_webhook,
+                };
+                html! { (came) }
+            }),
             ("signature", &|event| {
                 let checked = |key| html! { (t.signature_checked) " " code { (key) } };
                 event.maybe("key_id").map_or_else(nothing, checked)

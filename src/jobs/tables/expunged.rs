@@ -180,6 +180,7 @@ mod tests {
             "fingerprint",
             "ordering_key",
             "type_field",
+            "origin",
         ];
         assert_eq!(left_of("outbox", &EVENTS), of_event);
         assert_eq!(left_of("webhook_events", &WEBHOOK_EVENTS), of_webhook_event);

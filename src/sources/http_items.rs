@@ -1,0 +1,193 @@
+//! The items of a page as webhooks of their provider, or as events of the source.
+//!
+//! Not here: which pages are read ([`super::http_reader`], [`super::reconciliation`]).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::base::headers::Headers;
+use crate::base::id;
+use crate::model::event_field::EventField;
+use crate::model::webhook_event::{NewWebhookEvent, WebhookOrigin};
+use crate::pipeline::provider_cache::VerifiedProvider;
+use crate::pipeline::receive::ListedRefusal;
+use crate::privacy::NotAdmitted;
+use crate::signatures::Incoming;
+use crate::signatures::provider::Repeats;
+use crate::sources::Source;
+use crate::sources::cell::Cell;
+use crate::sources::draft::{Draft, describe};
+use crate::sources::http_list::{ListItem, oldest_first};
+use crate::sources::http_settings::{HttpSettings, ListTerms};
+use crate::sources::shared::{ReadItems, ReadyRow, RelayServices, SourceError, recognise};
+use crate::store::error::Result;
+use crate::store::outbox::{self, UNUSABLE};
+
+/// Characters of an item's id that a reason quotes.
+const MAX_SHOWN_CHARS: usize = 100;
+
+/// A list during one turn.
+pub(super) struct ListTurn<'a> {
+    pub(super) shared: &'a RelayServices,
+    pub(super) source: &'a Source,
+    pub(super) settings: &'a HttpSettings,
+    pub(super) terms: ListTerms,
+    /// How its webhooks come.
+    pub(super) origin: WebhookOrigin,
+}
+
+impl ListTurn<'_> {
+    /// The provider whose webhooks the items are.
+    pub(super) fn provider(
+        &self,
+    ) -> std::result::Result<Option<Arc<VerifiedProvider>>, SourceError> {
+        let Some(name) = &self.settings.provider else { return Ok(None) };
+        let tenant = &self.source.new.tenant;
+        let found = self.shared.receive.provider(tenant, name.as_str())?;
+        let Some(found) = found else {
+            let why = format!("there is no provider {name}: oncebox provider create {name}");
+            return Err(SourceError::lasting(why));
+        };
+        if found.provider.new.repeats != Repeats::ById {
+            return Err(SourceError::lasting(format!(
+                "webhooks of the provider {name} are not known by an id (its repeats), so an item of the list cannot be \
+                 known again. Read the list without a provider"
+            )));
+        }
+        Ok(Some(found))
+    }
+
+    /// The new items of a page as events, the oldest first. One that cannot be used becomes an event in quarantine.
+    pub(super) fn ready(
+        &self,
+        items: &[ListItem<'_>],
+        provider: Option<Arc<VerifiedProvider>>,
+    ) -> Result<ReadItems> {
+        let mut ready = ReadItems { provider: provider.clone(), ..ReadItems::default() };
+        let mut seen = BTreeSet::new();
+        for item in oldest_first(items) {
+            // A list may have an item twice.
+            if !seen.insert(item.key()) {
+                continue;
+            }
+            match &provider {
+                Some(provider) => match self.webhooks(provider, item) {
+                    Ok(webhooks) => ready.webhooks.extend(webhooks),
+                    Err(ListedRefusal::Failed(error)) => return Err(error),
+                    Err(ListedRefusal::Unusable(why)) => {
+                        let is_private = provider.provider.new.pii.rules().is_some();
+                        ready.rows.extend(self.unusable(item, &why, is_private)?);
+                    }
+                },
+                None => ready.rows.extend(self.row(item)?),
+            }
+        }
+        Ok(ready)
+    }
+
+    /// The webhooks that the provider would have sent, without known events.
+    fn webhooks(
+        &self,
+        provider: &VerifiedProvider,
+        item: &ListItem<'_>,
+    ) -> std::result::Result<Vec<NewWebhookEvent>, ListedRefusal> {
+        if !item.raw.starts_with('{') {
+            return Err(ListedRefusal::Unusable("it is no JSON object".to_owned()));
+        }
+        let mut headers = Headers::default();
+        headers.push("content-type", b"application/json");
+        let incoming = Incoming {
+            method: "POST",
+            path: "/",
+            url: self.terms.url.as_str(),
+            headers: &headers,
+            body: item.raw.as_bytes(),
+        };
+        self.shared.receive.listed(provider, &incoming, self.origin)
+    }
+
+    /// The event of an item, unless it is known.
+    fn row(&self, item: &ListItem<'_>) -> Result<Option<ReadyRow>> {
+        let Some(id) = &item.id else {
+            return self.unusable(item, "it has no id where the settings say that it is", false);
+        };
+        let draft = self.draft(item, id);
+        let facts = self.shared.context(self.source, id.clone(), self.shared.env.clock.wall());
+        let mut event = match draft.event(&facts) {
+            Ok(event) => event,
+            Err(error) => {
+                let why = describe(&error, self.source.new.settings.names());
+                return self.unusable(item, &why, false);
+            }
+        };
+        if self.is_known(&event.source_system, &event.idempotency_key)? {
+            return Ok(None);
+        }
+        let unusable = self.shared.misfit(&event)?;
+        match self.shared.env.privacy.admit(std::slice::from_mut(&mut event)) {
+            Ok(()) => Ok(Some(ReadyRow { event, unusable })),
+            Err(NotAdmitted::Failed(error)) => Err(error),
+            Err(NotAdmitted::Refused { why, .. }) => {
+                self.unusable(item, &format!("it is refused: {why}"), false)
+            }
+        }
+    }
+
+    fn draft(&self, item: &ListItem<'_>, id: &str) -> Draft {
+        let mut draft = Draft::default();
+        let text = |text: &str| Cell::Text(text.to_owned());
+        draft.put(EventField::IdempotencyKey, text(id));
+        draft.put(EventField::Payload, text(item.raw));
+        let mut has_time = false;
+        for (field, path) in &self.terms.fields {
+            let own = matches!(field, EventField::IdempotencyKey | EventField::Payload);
+            let Some(found) = path.text_in(item.raw.as_bytes()).filter(|_| !own) else { continue };
+            has_time |= *field == EventField::OccurredAt;
+            draft.put(*field, Cell::Text(found));
+        }
+        if let Some(at) = item.time.filter(|_| !has_time) {
+            draft.put(EventField::OccurredAt, text(&at.to_string()));
+        }
+        draft
+    }
+
+    /// An item that cannot be used, as an event in quarantine under the name of the source, unless it is known. With
+    /// `is_private`, its provider has a policy on personal data, and its content is left out.
+    fn unusable(
+        &self,
+        item: &ListItem<'_>,
+        why: &str,
+        is_private: bool,
+    ) -> Result<Option<ReadyRow>> {
+        let privacy = &self.shared.env.privacy;
+        let tenant = &self.source.new.tenant;
+        let hash = id::sha256_hex(item.key().as_bytes());
+        let short = format!("0x{}", hash.get(..32).unwrap_or(&hash));
+        let mut draft = Draft::default();
+        let (keys, why) = if is_private {
+            let keyed = privacy.names().value(tenant, &short);
+            ([keyed.clone(), keyed], why.to_owned())
+        } else {
+            draft.put(EventField::Payload, Cell::Text(item.raw.to_owned()));
+            let shown = item.id.as_deref().unwrap_or("without an id");
+            let shown: String = shown.chars().take(MAX_SHOWN_CHARS).collect();
+            (privacy.hashed(tenant, &short)?, format!("item {shown}: {why}"))
+        };
+        let keys = keys.map(|hash| format!("item-{hash}"));
+        let [key, _] = &keys;
+        let facts = self.shared.context(self.source, key.clone(), self.shared.env.clock.wall());
+        let mut event = draft.unusable(&facts);
+        event.occurred_at = item.time;
+        recognise(self.shared, &mut event, &keys)?;
+        let (event, why) = privacy.withhold(event, why)?;
+        if self.is_known(&event.source_system, &event.idempotency_key)? {
+            return Ok(None);
+        }
+        Ok(Some(ReadyRow { event, unusable: Some((UNUSABLE, why)) }))
+    }
+
+    fn is_known(&self, source_system: &str, key: &str) -> Result<bool> {
+        let tenant = self.source.new.tenant.as_str();
+        self.shared.env.store.read(|tx| outbox::is_known(tx, (tenant, source_system, key)))
+    }
+}
