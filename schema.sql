@@ -1156,6 +1156,40 @@ CREATE TABLE sources (
 
 CREATE UNIQUE INDEX sources_name ON sources (tenant, name) WHERE deleted_at IS NULL;
 
+-- Comparisons of a provider's list with the webhooks that came.
+CREATE TABLE reconciliations (
+  seq          INTEGER PRIMARY KEY AUTOINCREMENT,
+  id           TEXT NOT NULL UNIQUE,
+  tenant       TEXT NOT NULL DEFAULT 'default',
+  provider     TEXT NOT NULL,
+  -- The source that reads the list.
+  source_seq   INTEGER NOT NULL REFERENCES sources (seq),
+  -- 1: nothing is taken in.
+  is_dry       INTEGER NOT NULL DEFAULT 0,
+  -- Items from this time on are compared, up to `until`.
+  since        INTEGER NOT NULL,
+  until        INTEGER NOT NULL,
+  -- Webhook events with higher numbers came after it had begun.
+  last_before  INTEGER NOT NULL DEFAULT 0,
+  -- Who asked for it; NULL: it was due.
+  requested_by TEXT,
+  state        TEXT NOT NULL DEFAULT 'RUNNING',
+  -- JSON: the numbers of each day.
+  days         TEXT NOT NULL DEFAULT '[]',
+  error        TEXT,
+  began_at     INTEGER NOT NULL,
+  ended_at     INTEGER,
+  CONSTRAINT reconciliation_is_dry_is_0_or_1 CHECK (is_dry = 0 OR is_dry = 1),
+  CONSTRAINT reconciliation_state_is_known CHECK (state IN ('RUNNING', 'DONE', 'FAILED')),
+  CONSTRAINT reconciliation_days_is_json CHECK (json_valid(days)),
+  CONSTRAINT reconciliation_fails_with_an_error CHECK ((state = 'FAILED') = (error IS NOT NULL)),
+  CONSTRAINT reconciliation_ends_with_a_time CHECK ((state = 'RUNNING') = (ended_at IS NULL))
+) STRICT;
+
+CREATE INDEX reconciliations_listed ON reconciliations (tenant, provider, seq);
+-- A source has one run at a time.
+CREATE UNIQUE INDEX reconciliations_running ON reconciliations (source_seq) WHERE state = 'RUNNING';
+
 -- Files that were read from a drop folder. A known name with different content is refused.
 CREATE TABLE source_files (
   source_seq  INTEGER NOT NULL REFERENCES sources (seq),

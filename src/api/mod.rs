@@ -58,6 +58,7 @@ mod probe;
 pub mod problem;
 mod provider_samples;
 mod providers;
+mod reconciliations;
 mod refused_webhooks;
 mod replays;
 pub mod route;
@@ -125,6 +126,7 @@ static RESOURCES: &[&Resource] = &[
     &secrets::RESOURCE,
     &credentials::RESOURCE,
     &credential_rotation::RESOURCE,
+    &reconciliations::RESOURCE,
     &sources::RESOURCE,
     &databases::RESOURCE,
     &deliveries::RESOURCE,

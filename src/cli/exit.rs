@@ -17,6 +17,8 @@ pub(super) const UNREACHABLE: u8 = 3;
 pub(super) const NOT_FOUND: u8 = 4;
 /// The object's state does not allow the command.
 pub(super) const CONFLICT: u8 = 5;
+/// A comparison has found that something was missing.
+pub(super) const MISSING: u8 = 6;
 /// The input cannot be accepted.
 pub(super) const BAD_INPUT: u8 = 65;
 /// The same command may work later.
@@ -27,13 +29,14 @@ pub(super) const NOT_PERMITTED: u8 = 77;
 pub(super) const BAD_CONFIGURATION: u8 = 78;
 
 /// Every code with its meaning, as `--help` lists them.
-pub(super) const MEANINGS: [(u8, &str); 10] = [
+pub(super) const MEANINGS: [(u8, &str); 11] = [
     (OK, "done"),
     (FAILED, "tried, and it did not work"),
     (USAGE, "the command line is wrong, or a question was not answered with yes"),
     (UNREACHABLE, "the service cannot be reached"),
     (NOT_FOUND, "there is no such thing"),
     (CONFLICT, "its state does not allow it"),
+    (MISSING, "compared, and something was missing"),
     (BAD_INPUT, "the input cannot be accepted"),
     (TEMPORARY, "not now; the same command may work later"),
     (NOT_PERMITTED, "the token, or the user, may not do this"),

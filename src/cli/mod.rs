@@ -39,6 +39,7 @@ mod prelude;
 mod probe;
 mod process;
 mod provider;
+mod reconcile;
 mod remote;
 mod replay;
 mod restore;

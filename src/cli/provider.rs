@@ -9,6 +9,7 @@ use crate::cli::input::object;
 use crate::cli::noun;
 use crate::cli::pii;
 use crate::cli::prelude::*;
+use crate::cli::reconcile;
 use crate::cli::secrets::{Secret, SecretFrom};
 use crate::signatures::provider::SchemeSettings;
 use crate::signatures::{Scheme, kinds};
@@ -65,6 +66,27 @@ const VERBS: &[CommandRow] = &[
             .help("The secret's id, as listed by: oncebox provider secrets")]])
         .asks("Withdraw the secret {secret_id} of {name}")
         .says("withdrawn: {secret_id}"),
+    command("reconcile", "Compare the provider's list with what came, and take in what is missing")
+        .calls("reconcileProvider")
+        .flags(&[&[
+            field("since").value("TIME"),
+            field("dry_run").help("Take nothing in, and only report"),
+            field("source").value("SOURCE"),
+            own("detach").help("Do not wait for its end"),
+        ]])
+        .online(reconcile::start)
+        .ends(&[
+            "It needs a source that reads the provider's list: oncebox source add stripe-list --list stripe --provider stripe",
+            "Exit code 6: something was missing.",
+            "",
+            "  oncebox provider reconcile stripe --since 7d --dry-run",
+        ]),
+    command("reconciliations", "Comparisons with the provider's list, newest first")
+        .calls("listReconciliations")
+        .online(reconcile::list_runs),
+    command("reconciliation", "One comparison with the provider's list, day by day")
+        .calls("getReconciliation")
+        .online(reconcile::show),
     command("delete", "Delete a provider: its webhooks are refused; stored webhook events stay")
         .calls("deleteProvider")
         .asks("Delete the provider {name}")

@@ -324,15 +324,7 @@ impl Receive {
         origin: WebhookOrigin,
     ) -> core::result::Result<Vec<NewWebhookEvent>, ListedRefusal> {
         let provider = &opened.provider.new;
-        if incoming.body.len() > usize::try_from(provider.body_bytes_max).unwrap_or(usize::MAX) {
-            return Err(ListedRefusal::Unusable(format!(
-                "it has {} bytes; the provider's body_bytes_max is {}",
-                incoming.body.len(),
-                provider.body_bytes_max
-            )));
-        }
-        let found = provider.scheme.events(incoming);
-        let found = found.map_err(|why| ListedRefusal::Unusable(why.to_string()))?;
+        let items = items_of_list(provider, incoming)?;
         let wall = self.env.clock.wall();
         let headers = kept(&provider.scheme, incoming.headers);
         // No secret has signed it.
@@ -342,15 +334,9 @@ impl Receive {
             VerifiedRequest { opened, matched, incoming, headers, batch_id, wall, origin };
         let mut fresh = Fresh::new();
         let mut events = Vec::new();
-        for (item, number) in found.items.into_iter().zip(1_u32..) {
-            let id = &item.identity.event_id;
-            if repeats_of(provider, incoming) != Repeats::ById
-                || *id == id::sha256_hex(&item.payload)
-            {
-                let why = "it has no id where the provider's webhooks have theirs, so it cannot be known again";
-                return Err(ListedRefusal::Unusable(why.to_owned()));
-            }
-            let identity = (provider.tenant.as_str(), provider.name.as_str(), id.as_str());
+        for (item, number) in items.into_iter().zip(1_u32..) {
+            let id = item.identity.event_id.as_str();
+            let identity = (provider.tenant.as_str(), provider.name.as_str(), id);
             let is_known = self.env.store.read(|tx| webhook_events::is_known(tx, identity));
             if is_known.map_err(ListedRefusal::Failed)? {
                 continue;
@@ -359,6 +345,15 @@ impl Receive {
             events.push(arrival.map_err(ListedRefusal::of)?.event);
         }
         Ok(events)
+    }
+
+    /// The provider's ids of the events of an item of its list, whether they are known or not.
+    pub fn listed_ids(
+        opened: &VerifiedProvider,
+        incoming: &Incoming<'_>,
+    ) -> core::result::Result<Vec<String>, ListedRefusal> {
+        let items = items_of_list(&opened.provider.new, incoming)?;
+        Ok(items.into_iter().map(|item| item.identity.event_id).collect())
     }
 
     /// Stores an event of a list, in the transaction of whoever reads the list; whether it is new.
@@ -510,6 +505,29 @@ impl Receive {
             },
         );
     }
+}
+
+/// The events of an item of a provider's list, as its scheme reads them.
+fn items_of_list<'b>(
+    provider: &NewProvider,
+    incoming: &Incoming<'b>,
+) -> core::result::Result<Vec<Item<'b>>, ListedRefusal> {
+    if incoming.body.len() > usize::try_from(provider.body_bytes_max).unwrap_or(usize::MAX) {
+        return Err(ListedRefusal::Unusable(format!(
+            "it has {} bytes; the provider's body_bytes_max is {}",
+            incoming.body.len(),
+            provider.body_bytes_max
+        )));
+    }
+    let found = provider.scheme.events(incoming);
+    let found = found.map_err(|why| ListedRefusal::Unusable(why.to_string()))?;
+    let is_known_by_id = repeats_of(provider, incoming) == Repeats::ById;
+    let has_id = |item: &Item<'_>| item.identity.event_id != id::sha256_hex(&item.payload);
+    if is_known_by_id && found.items.iter().all(has_id) {
+        return Ok(found.items);
+    }
+    let why = "it has no id where the provider's webhooks have theirs, so it cannot be known again";
+    Err(ListedRefusal::Unusable(why.to_owned()))
 }
 
 /// The header fields that are stored with a webhook: those of its scheme, and those of its trace.

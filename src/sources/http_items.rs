@@ -10,7 +10,7 @@ use crate::base::id;
 use crate::model::event_field::EventField;
 use crate::model::webhook_event::{NewWebhookEvent, WebhookOrigin};
 use crate::pipeline::provider_cache::VerifiedProvider;
-use crate::pipeline::receive::ListedRefusal;
+use crate::pipeline::receive::{ListedRefusal, Receive};
 use crate::privacy::NotAdmitted;
 use crate::signatures::Incoming;
 use crate::signatures::provider::Repeats;
@@ -86,24 +86,57 @@ impl ListTurn<'_> {
     }
 
     /// The webhooks that the provider would have sent, without known events.
-    fn webhooks(
+    pub(super) fn webhooks(
         &self,
         provider: &VerifiedProvider,
         item: &ListItem<'_>,
     ) -> std::result::Result<Vec<NewWebhookEvent>, ListedRefusal> {
+        self.as_request(item, |incoming| {
+            self.shared.receive.listed(provider, incoming, self.origin)
+        })
+    }
+
+    /// The provider's ids of the events of an item.
+    pub(super) fn ids(
+        &self,
+        provider: &VerifiedProvider,
+        item: &ListItem<'_>,
+    ) -> std::result::Result<Vec<String>, ListedRefusal> {
+        self.as_request(item, |incoming| Receive::listed_ids(provider, incoming))
+    }
+
+    /// Reads an item as the request that the provider would have sent.
+    fn as_request<T>(
+        &self,
+        item: &ListItem<'_>,
+        read: impl FnOnce(&Incoming<'_>) -> std::result::Result<T, ListedRefusal>,
+    ) -> std::result::Result<T, ListedRefusal> {
         if !item.raw.starts_with('{') {
             return Err(ListedRefusal::Unusable("it is no JSON object".to_owned()));
         }
         let mut headers = Headers::default();
         headers.push("content-type", b"application/json");
-        let incoming = Incoming {
+        read(&Incoming {
             method: "POST",
             path: "/",
             url: self.terms.url.as_str(),
             headers: &headers,
             body: item.raw.as_bytes(),
-        };
-        self.shared.receive.listed(provider, &incoming, self.origin)
+        })
+    }
+
+    /// Why an item of the provider's list is refused, without personal data.
+    pub(super) fn reason(
+        &self,
+        provider: &VerifiedProvider,
+        item: &ListItem<'_>,
+        why: &str,
+    ) -> Result<String> {
+        if provider.provider.new.pii.rules().is_some() {
+            return Ok(why.to_owned());
+        }
+        let why = format!("item {}: {why}", shown_id(item));
+        self.shared.env.privacy.sanitize(&self.source.new.tenant, &why)
     }
 
     /// The event of an item, unless it is known.
@@ -169,9 +202,7 @@ impl ListTurn<'_> {
             ([keyed.clone(), keyed], why.to_owned())
         } else {
             draft.put(EventField::Payload, Cell::Text(item.raw.to_owned()));
-            let shown = item.id.as_deref().unwrap_or("without an id");
-            let shown: String = shown.chars().take(MAX_SHOWN_CHARS).collect();
-            (privacy.hashed(tenant, &short)?, format!("item {shown}: {why}"))
+            (privacy.hashed(tenant, &short)?, format!("item {}: {why}", shown_id(item)))
         };
         let keys = keys.map(|hash| format!("item-{hash}"));
         let [key, _] = &keys;
@@ -190,4 +221,9 @@ impl ListTurn<'_> {
         let tenant = self.source.new.tenant.as_str();
         self.shared.env.store.read(|tx| outbox::is_known(tx, (tenant, source_system, key)))
     }
+}
+
+/// The id of an item, as a reason quotes it.
+fn shown_id(item: &ListItem<'_>) -> String {
+    item.id.as_deref().unwrap_or("without an id").chars().take(MAX_SHOWN_CHARS).collect()
 }

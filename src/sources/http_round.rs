@@ -67,6 +67,8 @@ pub(super) struct RoundEnd {
     pub(super) position: i64,
     /// The last pass, for the next round.
     pub(super) last: LastPass,
+    /// Whether the list came to rest: two passes found the same, or it has one page.
+    pub(super) is_at_rest: bool,
 }
 
 /// The items of a pass over the list since a time.
@@ -156,11 +158,12 @@ impl ListRound {
             if read.passes < MAX_PASSES {
                 return RoundStep::Pass(read.next_pass(Some(read.sum)));
             }
-            return RoundStep::End(RoundEnd { position, last });
+            return RoundStep::End(RoundEnd { position, last, is_at_rest: false });
         }
         // An item with a time in the future must not hide those between.
         let reached = read.highest.map_or(position, |highest| highest.min(read.began_at).ms());
-        RoundStep::End(RoundEnd { position: reached.max(position), last })
+        let position = reached.max(position);
+        RoundStep::End(RoundEnd { position, last, is_at_rest: true })
     }
 }
 

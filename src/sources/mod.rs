@@ -24,6 +24,7 @@ pub mod http_round;
 pub mod http_settings;
 pub mod inspect;
 pub mod reading;
+pub mod reconciliation;
 mod relay;
 pub mod relays;
 mod rows;

@@ -12,6 +12,7 @@ use crate::sources::database_reader::DatabaseReader;
 use crate::sources::folder_reader::FolderReader;
 use crate::sources::http_reader::HttpReader;
 use crate::sources::inspect::permitted;
+use crate::sources::reconciliation::runner::Reconciler;
 use crate::sources::shared::{Obstacle, RelayServices, SourceError, Turn, escalation, subject};
 use crate::sources::table_reader::TableReader;
 use crate::sources::{NewSource, Settings, Source, tables};
@@ -63,6 +64,7 @@ pub(super) struct Relay {
     stop: Stop,
     watch: Watch,
     readers: Option<Readers>,
+    reconciler: Reconciler,
     /// Since when the source cannot be read, by the monotonic clock.
     since: Option<Duration>,
     /// When it could last be read.
@@ -90,6 +92,7 @@ impl Relay {
             stop,
             watch: Watch::new(),
             readers: None,
+            reconciler: Reconciler::default(),
             since: None,
             raised: None,
             silence_raised: false,
@@ -115,10 +118,11 @@ impl Relay {
     }
 
     fn tick(&mut self, source: &Source) {
+        let rest_of_run = self.reconcile(source);
         let rest = self.rest(source);
         if !rest.is_zero() {
             self.watch_silence(source);
-            self.pause(rest.min(POLL));
+            self.pause(rest.min(rest_of_run).min(POLL));
             return;
         }
         // A panic over a foreign file's content must not end the service.
@@ -159,14 +163,42 @@ impl Relay {
         }
     }
 
-    fn turn(&mut self, source: &Source) -> std::result::Result<Turn, SourceError> {
-        let waits_for = if self.shared.disk.is_low() {
+    /// Reads the next page of the source's reconciliation, if one is under way. Returns how long it rests.
+    fn reconcile(&mut self, source: &Source) -> Duration {
+        let Settings::Http(list) = &source.new.settings else { return POLL };
+        if self.waits_for().is_some() {
+            return POLL;
+        }
+        let reconciler = &mut self.reconciler;
+        let shared = &self.shared;
+        let turn = catch_unwind(AssertUnwindSafe(|| reconciler.turn(shared, source, list)));
+        match turn {
+            Ok(Ok(rest)) => rest.unwrap_or(POLL),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "a reconciliation cannot go on; it is retried");
+                POLL
+            }
+            Err(_panic) => {
+                tracing::error!("a reconciliation failed unexpectedly; it begins again");
+                self.reconciler = Reconciler::default();
+                POLL
+            }
+        }
+    }
+
+    /// The part of our service that a source has to wait for, if any.
+    fn waits_for(&self) -> Option<&'static str> {
+        if self.shared.disk.is_low() {
             Some("room on the disk")
         } else if self.shared.env.store.writer().waiting_in(Queue::Accept) > MAX_JOBS_WAITING {
             Some("the writer")
         } else {
             None
-        };
+        }
+    }
+
+    fn turn(&mut self, source: &Source) -> std::result::Result<Turn, SourceError> {
+        let waits_for = self.waits_for();
         let now = self.shared.env.clock.wall();
         self.shared.statuses.set(self.seq, |status| {
             status.waits_for = waits_for;

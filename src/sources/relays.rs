@@ -8,8 +8,9 @@ use crate::base::stop::Stop;
 use crate::env::Env;
 use crate::model::duty::Duty;
 use crate::pipeline::threads::{Bell, Spawner, join};
+use crate::sources::reconciliation::runner::ABANDONED;
 use crate::sources::relay::Relay;
-use crate::sources::{RelayServices, tables};
+use crate::sources::{RelayServices, reconciliation, tables};
 use crate::store::chores;
 use crate::store::error::Result;
 use crate::store::tx::WriteTx;
@@ -87,6 +88,9 @@ impl Relays {
             if let Err(error) = self.update() {
                 tracing::error!(%error, "the sources cannot be looked up; it is retried");
             }
+            if let Err(error) = self.end_abandoned() {
+                tracing::error!(%error, "reconciliations of paused sources cannot be ended; it is retried");
+            }
             if let Err(error) = self.forget_files() {
                 tracing::error!(%error, "old records of files cannot be deleted; it is retried tomorrow");
             }
@@ -121,6 +125,18 @@ impl Relays {
             }
         }
         Ok(())
+    }
+
+    /// Ends reconciliations whose source was paused or deleted.
+    fn end_abandoned(&self) -> Result<()> {
+        let Env { store, clock, .. } = &self.shared.env;
+        if !store.read(reconciliation::store::has_abandoned)? {
+            return Ok(());
+        }
+        let now = clock.wall();
+        store.writer().write(Queue::Upkeep, move |tx| {
+            reconciliation::store::end_abandoned(tx, ABANDONED, now)
+        })
     }
 
     /// Once a day, deletes old records of files.

@@ -25,6 +25,10 @@ pub(super) const FIND_IDENTITY: &str = "
     SELECT seq, id FROM webhook_events
      WHERE tenant = ?1 AND provider = ?2 AND provider_event_id = ?3";
 
+pub(super) const HOW_IT_CAME: &str = "
+    SELECT seq, origin = 'webhook' OR duplicate_count > 0 FROM webhook_events
+     WHERE tenant = ?1 AND provider = ?2 AND provider_event_id = ?3";
+
 pub(super) const FIND_REPLAYED: &str = "
     SELECT seq, id FROM webhook_events
      WHERE fingerprint = ?1 AND +tenant = ?2 AND provider = ?3 AND received_at >= ?4
@@ -183,6 +187,27 @@ fn is_in_doubt(fence: Fence, new: &NewWebhookEvent) -> bool {
 pub fn is_known(tx: &ReadTx<'_>, identity: Identity<'_>) -> Result<bool> {
     Ok(tx.exists(FIND_IDENTITY, identity)?
         || seen_keys::look_up(tx, seen_keys::WEBHOOK_EVENT, identity)?.is_some())
+}
+
+/// How a stored webhook event came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HowItCame {
+    /// Its number; `None`: it was archived.
+    pub seq: Option<i64>,
+    /// Whether its provider sent it, first or later. False: it came by the provider's list alone.
+    pub was_sent: bool,
+}
+
+/// How a webhook event came; `None` if there is none.
+pub fn how_it_came(tx: &ReadTx<'_>, identity: Identity<'_>) -> Result<Option<HowItCame>> {
+    let stored = tx.first(HOW_IT_CAME, identity, |row| {
+        Ok(HowItCame { seq: Some(row.get(0)?), was_sent: row.get(1)? })
+    })?;
+    if stored.is_some() {
+        return Ok(stored);
+    }
+    let seen = seen_keys::look_up(tx, seen_keys::WEBHOOK_EVENT, identity)?;
+    Ok(seen.map(|seen| HowItCame { seq: None, was_sent: seen.was_sent }))
 }
 
 fn find_repeated(tx: &WriteTx<'_>, new: &NewWebhookEvent) -> Result<Option<Inserted>> {

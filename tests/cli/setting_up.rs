@@ -53,6 +53,53 @@ fn a_list_is_added_with_its_terms_and_read_once_it_has_a_credential() {
 }
 
 #[test]
+fn a_list_is_compared_with_what_came() {
+    let rig = Rig::new();
+    let at = Clock::machine().wall().minus(Duration::from_hours(3)).secs();
+    let item = |id: &str| json!({ "id": id, "type": "invoice.paid", "created": at });
+    let page = json!([item("evt_1"), item("evt_2")]).to_string().into_bytes();
+    let server = Receiver::new();
+    server.decide(move |request| {
+        let since = request.first_line.split("since=").nth(1).unwrap();
+        let since: String = since.chars().take_while(char::is_ascii_digit).collect();
+        let is_asked = since.parse::<i64>().unwrap() <= at;
+        Reply::Answer(200, Vec::new(), if is_asked { page.clone() } else { b"[]".to_vec() })
+    });
+    let secret = rig.file("secret", &format!("{STRIPE}\n"));
+    let made = ["provider", "create", "shop", "--scheme", "stripe", "--pii", "allow"];
+    rig.ok(&[&made[..], &["--secret-file", secret.to_str().unwrap()]].concat());
+    let compare = ["provider", "reconcile", "shop", "--since", "1d"];
+    rig.run(&compare).ends(5, &["oncebox source add shop-list"]);
+    rig.run(&["provider", "reconcile", "other"]).ends(4, &["provider"]);
+    let url = format!("http://{}/events", server.address);
+    let newer = r#"{"parameter":"since","form":"unix_seconds"}"#;
+    // Its rounds ask for what comes from now on.
+    let add = ["source", "add", "shop-list", "--list", "json", "--url", &url, "--item-id", "/id"];
+    let more = ["--time", "/created", "--provider", "shop", "--needs-credential", "--from", "now"];
+    rig.ok(&[&add[..], &more, &["--newer-than", newer]].concat());
+    rig.run(&compare).ends(1, &["oncebox source credential shop-list"]);
+    let key = rig.file("list.key", "a-token\n");
+    let key = ["--kind", "bearer", "--secret-file", key.to_str().unwrap()];
+    rig.ok(&["source", "pause", "shop-list"]);
+    rig.run(&compare).ends(5, &["oncebox source resume shop-list"]);
+    rig.ok(&["source", "resume", "shop-list"]);
+    rig.ok(&[&["source", "credential", "shop-list"][..], &key].concat());
+    let found = rig.run(&[&compare[..], &["--dry-run"]].concat());
+    shows(&found.out, &["DAY (UTC)", "MISSING", "total"]);
+    found.ends(6, &["2 of 2 were missing and would be taken in", "Nothing was taken in"]);
+    rig.run(&compare).ends(6, &["2 of 2 were missing and are here now"]);
+    let again = rig.json(&compare);
+    has(&again, &json!({ "state": "DONE", "sent": 2, "missing": 0, "taken_in": 2 }));
+    shows(&rig.ok(&["provider", "reconciliations", "shop"]), &["DONE", "FAILED", "SENT"]);
+    let id = text(&again, "id");
+    shows(&rig.ok(&["provider", "reconciliation", "shop", &id]), &["TAKEN IN", "total"]);
+    shows(
+        &rig.ok(&["webhook", "show", &text(&rig.items(&["webhook", "list"])[0], "id")]),
+        &["origin", "reconciled"],
+    );
+}
+
+#[test]
 fn a_provider_is_made_looked_at_changed_and_deleted() {
     let rig = Rig::new();
     let secret = rig.file("secret", &format!("{STRIPE}\n"));

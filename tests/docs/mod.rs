@@ -463,9 +463,10 @@ fn an_erps_file_and_a_drop_folder_are_read_as_printed() {
     std::fs::create_dir_all(home.join("srv/erp")).unwrap();
     // What needs a server is followed by `tests/databases/pages.rs`.
     // A provider's list needs its server: `tests/it/http_sources.rs`.
-    let [table, rights, decision, _database, _reopened, folder, _list, _any] = &blocks(&placed)[..]
+    let [table, rights, decision, _database, _reopened, folder, _list, _any, _compared] =
+        &blocks(&placed)[..]
     else {
-        panic!("eight blocks")
+        panic!("nine blocks")
     };
     run(table.text, home, port);
     let in_python = placed.split("```python\n").nth(1).unwrap().split("```").next().unwrap();

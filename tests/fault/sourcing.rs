@@ -142,3 +142,59 @@ fn kills_while_a_list_is_read_lose_no_item_and_double_none() {
     assert_eq!(file::lines(&conn, keys), [format!("{ITEMS} 0")]);
     assert_eq!(file::lines(&conn, "SELECT event_count FROM sources"), [ITEMS.to_string()]);
 }
+
+/// A run that is killed again and again takes each missing item in once, and counts what one without a kill counts.
+#[test]
+fn kills_while_a_list_is_compared_change_none_of_its_numbers() {
+    let home = tempfile::tempdir().unwrap();
+    let list = Receiver::new();
+    let now = Clock::machine().wall();
+    // The first half of the list is older than what is compared.
+    let at = move |n: usize| now.minus(secs(600 + 60 * (ITEMS - n) as u64));
+    list.decide(move |request| {
+        let number = |name: &str| -> Option<i64> {
+            let rest = request.first_line.split(name).nth(1)?;
+            rest.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
+        };
+        let begin = usize::try_from(number("page=").unwrap_or(1) - 1).unwrap() * PAGE;
+        let since = number("since=").unwrap_or(0);
+        let listed = (0..ITEMS).filter(|n| at(*n).secs() >= since).skip(begin).take(PAGE);
+        let items: Vec<Value> = listed
+            .map(|n| json!({ "id": format!("evt_{n}"), "type": "a", "created": at(n).secs() }))
+            .collect();
+        thread::sleep(ms(10));
+        Reply::Answer(200, Vec::new(), json!(items).to_string().into_bytes())
+    });
+    let mut process = Process::start(home.path());
+    let provider = json!({ "name": "hub", "scheme": { "kind": "stripe" }, "pii": "allow", "secret": "whsec_0123456789abcdef" });
+    process.post("/v1/providers", &provider);
+    let settings = json!({
+        "url": list.url(), "item_id": ["/id"], "time": "/created", "next": { "by": "page", "parameter": "page" },
+        "newer_than": { "parameter": "since", "form": "unix_seconds" }, "interval_ms": 86_400_000, "provider": "hub",
+    });
+    // Its rounds ask for what comes from now on, of which there is nothing.
+    let source = json!({ "name": "list", "kind": "http", "settings": settings, "from": "now" });
+    process.post("/v1/sources", &source);
+    // Their times are whole seconds.
+    let half = at(ITEMS / 2).minus(secs(1));
+    process.post("/v1/providers/hub/reconciliations", &json!({ "since": half.to_string() }));
+    let database = home.path().join("data/oncebox.db");
+    let one = |sql: &str| file::lines(&file::open(&database), sql).remove(0);
+    let state = || one("SELECT state FROM reconciliations");
+    for n in 0..number("ONCEBOX_KILLS", 5) {
+        let before = list.count();
+        until("it is read", || state() != "RUNNING" || list.count() > before + 5);
+        thread::sleep(ms(n * 37 % 90));
+        process = process.killed(home.path());
+    }
+    until("the run has ended", || state() != "RUNNING");
+    process.stop();
+    file::check(&database);
+    let conn = file::open(&database);
+    let sum = "SELECT r.state, sum(d.value ->> 'sent'), sum(d.value ->> 'missing'), sum(d.value ->> 'taken_in')
+                 FROM reconciliations AS r, json_each(r.days) AS d";
+    let wanted = ITEMS / 2;
+    assert_eq!(file::lines(&conn, sum), [format!("DONE {wanted} {wanted} {wanted}")]);
+    let events = "SELECT count(*), count(DISTINCT provider_event_id) FROM webhook_events WHERE origin = 'reconciled'";
+    assert_eq!(file::lines(&conn, events), [format!("{wanted} {wanted}")]);
+}

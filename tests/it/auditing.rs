@@ -24,6 +24,7 @@ const CASES: &[(&str, Before, &str, &str)] = &[
     ("provider.delete", provider, "/v1/providers/p", ""),
     ("provider.secret.add", provider, "/v1/providers/p/secrets", SECOND_SECRET),
     ("provider.secret.withdraw", second_secret, "/v1/providers/p/secrets/@", ""),
+    ("reconciliation.start", with_list, "/v1/providers/p/reconciliations", "{}"),
     ("subscription.secret.replace", signing, "/v1/subscriptions/s/secrets", SECOND_SECRET),
     ("credential.set", signing, "/v1/subscriptions/s/credentials", BEARER),
     ("credential.revoke", bearer, "/v1/credentials/@/revoke", ""),
@@ -141,6 +142,15 @@ fn made(rig: &Rig, path: &str, body: &str) -> String {
 fn provider(rig: &Rig, _: &Receiver) -> String {
     made(rig, "/v1/providers", PROVIDER);
     SECRET.to_owned()
+}
+
+/// A provider with a source that reads its list.
+fn with_list(rig: &Rig, receiver: &Receiver) -> String {
+    provider(rig, receiver);
+    let terms =
+        json!({ "url": receiver.url(), "provider": "p", "item_id": ["/id"], "time": "/at" });
+    rig.source("list", "http", &terms);
+    String::new()
 }
 
 fn second_secret(rig: &Rig, receiver: &Receiver) -> String {

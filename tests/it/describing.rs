@@ -246,6 +246,8 @@ fn every_example_of_a_body_is_accepted() {
         }
     }
     rig.post("/v1/subscriptions", &json!({ "name": "warehouse", "target": "pull" })).is(201);
+    let list = json!({ "preset": "stripe", "provider": "stripe", "url": receiver.url() });
+    rig.source("list-of-stripe", "http", &list);
     for route in routes().filter(|route| route.path.contains('{')) {
         let body = example(route.path, route.method.as_str());
         // No token may change a password; tests/it/users.rs does it as the user.

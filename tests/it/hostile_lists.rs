@@ -12,17 +12,17 @@ const PAGE: usize = 10;
 const YOUNG: i64 = 300;
 
 /// Numbers that follow from a seed.
-struct Seeded(u64);
+pub(super) struct Seeded(pub(super) u64);
 
 impl Seeded {
-    fn below(&mut self, end: u64) -> u64 {
+    pub(super) fn below(&mut self, end: u64) -> u64 {
         // Source: Knuth's MMIX, of which the upper bits are good.
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % end
     }
 
-    fn is(&mut self, percent: u64) -> bool {
+    pub(super) fn is(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 }

@@ -2,17 +2,17 @@
 
 use crate::rig::prelude::*;
 
-const SECRET: &str = "whsec_stripe0123456789abcdef0123456789";
+pub(super) const SECRET: &str = "whsec_stripe0123456789abcdef0123456789";
 const KEY: &str = "rk_test_0123456789";
 
 /// A server with a list like Stripe's: the newest first, two to a page.
-struct ListServer {
-    server: Receiver,
-    items: Arc<Mutex<Vec<Value>>>,
+pub(super) struct ListServer {
+    pub(super) server: Receiver,
+    pub(super) items: Arc<Mutex<Vec<Value>>>,
 }
 
 impl ListServer {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let items = Arc::<Mutex<Vec<Value>>>::default();
         let list = Self { server: Receiver::new(), items };
         list.answers();
@@ -20,20 +20,20 @@ impl ListServer {
     }
 
     /// Answers as it should.
-    fn answers(&self) {
+    pub(super) fn answers(&self) {
         let items = Arc::clone(&self.items);
         self.server.decide(move |request| stripe_page(&items.lock().unwrap(), request));
     }
 
-    fn add(&self, id: &str, at: Timestamp) {
+    pub(super) fn add(&self, id: &str, at: Timestamp) {
         self.items.lock().unwrap().insert(0, event(id, at));
     }
 
-    fn url(&self) -> String {
+    pub(super) fn url(&self) -> String {
         format!("http://{}/v1/events?limit=2", self.server.address)
     }
 
-    fn settings(&self) -> Value {
+    pub(super) fn settings(&self) -> Value {
         json!({ "preset": "stripe", "provider": "stripe", "url": self.url() })
     }
 
@@ -44,19 +44,19 @@ impl ListServer {
     }
 }
 
-fn event(id: &str, at: Timestamp) -> Value {
+pub(super) fn event(id: &str, at: Timestamp) -> Value {
     json!({ "id": id, "object": "event", "type": "invoice.paid", "created": at.secs(), "data": { "object": { "total": 9900 } } })
 }
 
 /// The value of a parameter of a request.
-fn parameter(request: &Message, name: &str) -> Option<String> {
+pub(super) fn parameter(request: &Message, name: &str) -> Option<String> {
     let target = request.first_line.split(' ').nth(1)?;
     let (_, query) = target.split_once('?')?;
     let value = query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
     value.map(str::to_owned)
 }
 
-fn stripe_page(items: &[Value], request: &Message) -> Reply {
+pub(super) fn stripe_page(items: &[Value], request: &Message) -> Reply {
     let since = parameter(request, "created%5Bgte%5D").map_or(0, |text| text.parse().unwrap());
     let after = parameter(request, "starting_after");
     let mut left: Vec<&Value> =
@@ -70,7 +70,7 @@ fn stripe_page(items: &[Value], request: &Message) -> Reply {
     json_page(&json!({ "object": "list", "data": left, "has_more": has_more }))
 }
 
-fn json_page(body: &Value) -> Reply {
+pub(super) fn json_page(body: &Value) -> Reply {
     let json = ("content-type", "application/json".to_owned());
     Reply::Answer(200, vec![json], body.to_string().into_bytes())
 }
@@ -95,7 +95,7 @@ fn add(rig: &Rig, settings: &Value) {
 }
 
 #[track_caller]
-fn set_credential(rig: &Rig) {
+pub(super) fn set_credential(rig: &Rig) {
     let credential = json!({ "kind": "bearer", "secret": KEY });
     rig.post("/v1/sources/list/credentials", &credential).is(201);
 }
@@ -128,7 +128,7 @@ fn trouble(rig: &Rig, what: &str) {
     });
 }
 
-fn webhook(rig: &Rig, body: &[u8]) -> Answer {
+pub(super) fn webhook(rig: &Rig, body: &[u8]) -> Answer {
     let at = rig.now().secs();
     let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET.as_bytes());
     let signed = [format!("{at}.").as_bytes(), body].concat();

@@ -26,7 +26,8 @@ const TABLE: &[(&str, &str)] = &[
          GET /v1/providers, GET /v1/providers/{name}, GET /v1/providers/{name}/secrets, \
          GET /v1/refused-webhooks, GET /v1/search, GET /v1/sources, GET /v1/sources/{name}, \
          GET /v1/stats, GET /v1/stats/recent, GET /v1/subscription-tests/{id}, \
-         GET /v1/subscriptions, GET /v1/subscriptions/{id}, GET /v1/subscriptions/{id}/history, GET /v1/providers/{name}/history, GET /v1/subscriptions/{id}/past-holds, GET /v1/webhook-events, \
+         GET /v1/subscriptions, GET /v1/subscriptions/{id}, GET /v1/subscriptions/{id}/history, GET /v1/providers/{name}/history, \
+         GET /v1/providers/{name}/reconciliations, GET /v1/providers/{name}/reconciliations/{id}, GET /v1/subscriptions/{id}/past-holds, GET /v1/webhook-events, \
          GET /v1/webhook-events/{id}, DELETE /v1/me/sessions/{id}",
     ),
     ("13..3.", "GET /metrics"),
@@ -42,7 +43,7 @@ const TABLE: &[(&str, &str)] = &[
          POST /v1/deliveries/{id}/skip, POST /v1/escalations/{id}/acknowledge, \
          POST /v1/external-calls/{id}/end, POST /v1/events/replay, POST /v1/events/{id}/cancel, POST /v1/events/{id}/discard, \
          POST /v1/events/{id}/fix, POST /v1/events/{id}/replay, POST /v1/jobs/{id}/cancel, \
-         POST /v1/jobs/{id}/pause, POST /v1/jobs/{id}/resume, POST /v1/sources/{name}/pause, \
+         POST /v1/jobs/{id}/pause, POST /v1/jobs/{id}/resume, POST /v1/providers/{name}/reconciliations, POST /v1/sources/{name}/pause, \
          POST /v1/sources/{name}/release, POST /v1/sources/{name}/reopen, POST /v1/sources/{name}/reset, \
          POST /v1/sources/{name}/resume, \
          POST /v1/subscriptions/{id}/pause, POST /v1/subscriptions/{id}/recover, \
