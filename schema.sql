@@ -117,6 +117,9 @@ CREATE TABLE providers (
   -- JSON: where its webhook events have the key by which lanes are made; NULL: they have none.
   ordering_key TEXT
     CONSTRAINT provider_ordering_key_is_json CHECK (ordering_key IS NULL OR json_valid(ordering_key)),
+  -- JSON: when its list is compared with the webhooks that came.
+  reconcile TEXT NOT NULL DEFAULT '{}'
+    CONSTRAINT provider_reconcile_is_json CHECK (json_valid(reconcile)),
   CONSTRAINT provider_name_is_1_to_63_of_a_z_0_9_dash
     CHECK (length(name) BETWEEN 1 AND 63 AND name NOT GLOB '*[^a-z0-9-]*'),
   CONSTRAINT provider_scheme_is_json CHECK (json_valid(scheme)),
@@ -1187,6 +1190,7 @@ CREATE TABLE reconciliations (
 ) STRICT;
 
 CREATE INDEX reconciliations_listed ON reconciliations (tenant, provider, seq);
+CREATE INDEX reconciliations_of_source ON reconciliations (source_seq, began_at);
 -- A source has one run at a time.
 CREATE UNIQUE INDEX reconciliations_running ON reconciliations (source_seq) WHERE state = 'RUNNING';
 

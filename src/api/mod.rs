@@ -46,6 +46,7 @@ mod lanes;
 mod last_write;
 mod legal_holds;
 mod limits;
+mod list_sources;
 pub mod listeners;
 mod lists;
 mod log_ins;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::api::audited::ChangeResult;
 use crate::api::event_repairs::given;
+use crate::api::list_sources;
 use crate::api::prelude::*;
 use crate::api::schema::as_sent;
 use crate::api::sealing::{ToSeal, ids, to_seal};
@@ -13,7 +14,7 @@ use crate::keys::Keyring;
 use crate::model::credential::Settings;
 use crate::model::json_fields;
 use crate::model::name::Name;
-use crate::model::provider::{KeyPlace, PublicUrl};
+use crate::model::provider::{KeyPlace, PublicUrl, ReconcileChange, ReconcileTerms};
 use crate::privacy::policy::Pii;
 use crate::signatures::Scheme;
 use crate::signatures::provider::{
@@ -116,6 +117,8 @@ struct ProviderCreation {
     /// Where its webhooks have their ordering key; absent: they have none.
     #[schemars(with = "Option<KeyPlace>")]
     ordering_key: Option<Value>,
+    /// When its list is compared with the webhooks that came, once a source reads it.
+    reconcile: Option<ReconcileChange>,
 }
 
 /// `PATCH /v1/providers/{name}`. `secret` adds a secret; the others stay valid.
@@ -148,6 +151,8 @@ struct ProviderChange {
     #[serde(default, deserialize_with = "given")]
     #[schemars(with = "Option<KeyPlace>")]
     ordering_key: Option<Option<Value>>,
+    /// When its list is compared with the webhooks that came. Answers 409 if no source reads it.
+    reconcile: Option<ReconcileChange>,
 }
 
 /// `POST /v1/providers`
@@ -182,6 +187,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         tolerance: given.tolerance_secs.map_or(default_tolerance, Duration::from_secs),
         replay_window: given.replay_window_secs.map_or(REPLAY_WINDOW_DEFAULT, Duration::from_secs),
         ordering_key: read_key_place(given.ordering_key)?,
+        reconcile: reconciled(ReconcileTerms::default(), given.reconcile)?,
     };
     // Versions are numbered as they are stored, and the newest is tried first.
     let sealed: Vec<ToSeal> = secrets
@@ -229,6 +235,7 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
         tolerance_secs,
         replay_window_secs,
         ordering_key,
+        reconcile,
     } = call.json()?;
     let secret = bare(secret);
     let public_url = public_url.map(|url| read_url(&url)).transpose()?;
@@ -237,6 +244,10 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     let tolerance = tolerance_secs.map(Duration::from_secs);
     let replay_window = replay_window_secs.map(Duration::from_secs);
     let ordering_key = ordering_key.map(read_key_place).transpose()?;
+    let terms = reconciled(found.new.reconcile, reconcile)?;
+    if terms.every_secs > 0 && reconcile.is_some() {
+        list_sources::of(api, &found, None)?;
+    }
     let scheme_now = scheme.as_ref().map_or(&found.new.scheme, |settings| &settings.scheme);
     check_secrets(scheme_now, secret.as_slice())?;
     let now = api.env.clock.wall();
@@ -247,20 +258,8 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     change(api, call, move |tx| {
         let before = providers::by_name(tx, &tenant, &name)?.or_not_found("provider")?;
         let mut row = before.clone();
-        if let Some(SchemeSettings { scheme, repeats }) = &scheme {
-            let was = &row.new.scheme;
-            let public = Scheme::takes_public_keys;
-            let same = was.kind() == scheme.kind() && public(was) == public(scheme);
-            if !same && (public(was) || public(scheme)) {
-                // Its secrets stay, and a public key must never become a shared secret.
-                return Err(Problem::unprocessable(
-                    "A scheme with public keys cannot be changed into another scheme, or another into \
-                     it; make a new provider.",
-                ).into());
-            }
-            check_stored_secrets(tx, &key, row.seq, scheme)?;
-            row.new.scheme = scheme.clone();
-            row.new.repeats = *repeats;
+        if let Some(settings) = &scheme {
+            change_scheme(tx, &key, &mut row, settings)?;
         }
         if let Some(url) = &public_url {
             row.new.public_url.clone_from(url);
@@ -273,6 +272,9 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
         row.new.replay_window = replay_window.unwrap_or(row.new.replay_window);
         if let Some(place) = &ordering_key {
             row.new.ordering_key.clone_from(place);
+        }
+        if reconcile.is_some() {
+            row.new.reconcile = terms;
         }
         providers::update(tx, &row, now)?;
         if let Some(secret) = &sealed {
@@ -287,6 +289,31 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
         }
         Ok(change)
     })
+}
+
+/// Changes how a provider signs, if its secrets fit that.
+fn change_scheme(
+    tx: &WriteTx<'_>,
+    key: &Keyring,
+    row: &mut Provider,
+    settings: &SchemeSettings,
+) -> ChangeResult<()> {
+    let SchemeSettings { scheme, repeats } = settings;
+    let was = &row.new.scheme;
+    let public = Scheme::takes_public_keys;
+    let same = was.kind() == scheme.kind() && public(was) == public(scheme);
+    if !same && (public(was) || public(scheme)) {
+        // Its secrets stay, and a public key must never become a shared secret.
+        return Err(Problem::unprocessable(
+            "A scheme with public keys cannot be changed into another scheme, or another into \
+             it; make a new provider.",
+        )
+        .into());
+    }
+    check_stored_secrets(tx, key, row.seq, scheme)?;
+    row.new.scheme = scheme.clone();
+    row.new.repeats = *repeats;
+    Ok(())
 }
 
 /// `DELETE /v1/providers/{name}`
@@ -307,6 +334,15 @@ pub(super) fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
 pub(super) fn find(api: &Api, call: &Call) -> Result<Provider, Problem> {
     let found = api.env.store.read(|tx| providers::by_name(tx, &call.tenant, call.param(0)))?;
     found.or_not_found("provider")
+}
+
+/// The terms of comparisons with a change.
+fn reconciled(
+    terms: ReconcileTerms,
+    change: Option<ReconcileChange>,
+) -> Result<ReconcileTerms, Problem> {
+    let changed = terms.with(change.unwrap_or_default());
+    changed.map_err(|why| Problem::unprocessable(format!("{why}.")))
 }
 
 /// Reads where the ordering key is. It is read separately from the body, so that an error is answered 422, not 400.
@@ -408,6 +444,8 @@ struct ProviderAnswer<'a> {
     replay_window_secs: Is<ReplayWindow, u64>,
     /// Where its webhooks have their ordering key.
     ordering_key: Option<&'a KeyPlace>,
+    /// When its list is compared with the webhooks that came.
+    reconcile: ReconcileTerms,
     created_at: Timestamp,
     updated_at: Timestamp,
 }
@@ -441,6 +479,7 @@ fn shown(provider: &Provider, public_base: Option<&str>) -> Value {
         tolerance_secs: new.tolerance.as_secs().into(),
         replay_window_secs: new.replay_window.as_secs().into(),
         ordering_key: new.ordering_key.as_ref(),
+        reconcile: new.reconcile,
         created_at: *created_at,
         updated_at: *updated_at,
     })

@@ -3,16 +3,14 @@
 use std::time::Duration;
 
 use crate::api::call::page_found;
+use crate::api::list_sources;
 use crate::api::prelude::*;
 use crate::api::providers;
 use crate::base::id;
 use crate::model::name::Name;
-use crate::signatures::provider::Provider;
 use crate::sources::reconciliation::{
-    DEFAULT_PERIOD, MAX_PERIOD, NewRun, ReconciledCounts, ReconciledDay, Run, RunState, YOUNG,
-    store,
+    MAX_PERIOD, NewRun, ReconciledCounts, ReconciledDay, Run, RunState, YOUNG, store,
 };
-use crate::sources::{Settings, Source, SourceState, tables};
 
 const ID: Param =
     Param::path::<Uuid>("id", "The reconciliation's id.", "019c1447-5800-7000-8000-000000000001");
@@ -50,7 +48,7 @@ pub(super) const RESOURCE: Resource = Resource {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ReconciliationRequest {
-    /// Items from this time on are compared; three days if absent, 92 days at most.
+    /// Items from this time on are compared; as the provider's `reconcile.since_secs` if absent, 92 days at most.
     since: Option<Timestamp>,
     /// Take nothing in, and only report.
     #[serde(default)]
@@ -129,9 +127,10 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 fn start(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let provider = providers::find(api, call)?;
     let ReconciliationRequest { since, dry_run, source } = call.optional_json()?;
-    let source = source_of(api, &provider, source.as_ref())?;
+    let source = list_sources::of(api, &provider, source.as_ref())?;
     let now = api.env.clock.wall();
-    let since = since.unwrap_or_else(|| now.minus(DEFAULT_PERIOD));
+    let since =
+        since.unwrap_or_else(|| now.minus(Duration::from_secs(provider.new.reconcile.since_secs)));
     let until = now.minus(YOUNG);
     check_period(since, until, now)?;
     let new = NewRun {
@@ -170,58 +169,4 @@ fn check_period(since: Timestamp, until: Timestamp, now: Timestamp) -> Result<()
         return Err(Problem::unprocessable(format!("since must be at most {days} days ago.")));
     }
     Ok(())
-}
-
-/// The source that reads the provider's list. Several are told apart by name.
-fn source_of(api: &Api, provider: &Provider, name: Option<&Name>) -> Result<Source, Problem> {
-    let own = &provider.new.name;
-    let tenant = provider.new.tenant.as_str();
-    let is_list = |source: &Source| match &source.new.settings {
-        Settings::Http(list) => list.provider.as_ref() == Some(own),
-        _ => false,
-    };
-    let all = api.env.store.read(|tx| tables::of_kind(tx, "http"))?.into_iter();
-    let mut lists: Vec<Source> =
-        all.filter(|source| source.new.tenant == tenant && is_list(source)).collect();
-    if let Some(name) = name {
-        lists.retain(|source| source.new.name == *name);
-    }
-    let source = match (lists.pop(), lists.is_empty()) {
-        (Some(source), true) => source,
-        (Some(_), false) => {
-            return Err(Problem::conflict(format!(
-                "Several sources read lists of the provider {own}. Say which as source."
-            )));
-        }
-        (None, _) => return Err(without_list(own, name)),
-    };
-    let name = &source.new.name;
-    if source.state == SourceState::Paused {
-        return Err(Problem::conflict(format!(
-            "The source {name} that reads the list is paused: oncebox source resume {name}"
-        )));
-    }
-    let has_time = match &source.new.settings {
-        Settings::Http(list) => list.terms().is_ok_and(|terms| terms.time.is_some()),
-        _ => false,
-    };
-    if !has_time {
-        return Err(Problem::conflict(format!(
-            "Items of the list have no time, which says for which day they count. Set the path of an item's time: oncebox \
-             source change {name} --time PATH"
-        )));
-    }
-    Ok(source)
-}
-
-fn without_list(provider: &Name, source: Option<&Name>) -> Problem {
-    match source {
-        Some(source) => Problem::conflict(format!(
-            "There is no source {source} that reads a list of the provider {provider}: oncebox source list"
-        )),
-        None => Problem::conflict(format!(
-            "No source reads the list of the provider {provider}. Add one: oncebox source add {provider}-list --list stripe|json \
-             --provider {provider} (docs/sources.md)"
-        )),
-    }
 }

@@ -473,13 +473,17 @@ fn differences(declared: &Map<String, Value>, existing: &Value) -> Vec<Differenc
     let differs = |(field, to): (&String, &Value)| {
         let from = existing.get(field).cloned().unwrap_or_default();
         let is_unstated = field == "pii" && existing.get("pii_stated") == Some(&false.into());
-        (from != *to || is_unstated).then(|| Difference {
-            field: field.clone(),
-            from,
-            to: to.clone(),
-        })
+        let to = if field == "reconcile" { with_the_rest(to, &from) } else { to.clone() };
+        (from != to || is_unstated).then(|| Difference { field: field.clone(), from, to })
     };
     declared.iter().filter_map(differs).collect()
+}
+
+/// A declared object, completed with further members of the existing object.
+fn with_the_rest(declared: &Value, existing: &Value) -> Value {
+    let mut all = existing.as_object().cloned().unwrap_or_default();
+    all.extend(declared.as_object().cloned().unwrap_or_default());
+    Value::Object(all)
 }
 
 /// The differences of a source. Its kind cannot change, and `from` only matters when it is created.

@@ -38,6 +38,18 @@ const TERMS: &[Flag] = &[
     field("ordering_key")
         .value("PATH|header:NAME|none")
         .help("Where the ordering key of its webhooks is, like '$.data.object.id' or header:X-Order-Id (docs/order.md)"),
+    field("reconcile.every_secs")
+        .long("reconcile")
+        .value("SPAN")
+        .help("How often its list is compared with what came, like 6h [default: 0s, never]"),
+    field("reconcile.since_secs")
+        .long("reconcile-since")
+        .value("SPAN")
+        .help("How far back [default: 3d]"),
+    field("reconcile.alert_percent")
+        .long("reconcile-alert")
+        .value("PERCENT")
+        .help("Raise an escalation if more of a day's items were missing [default: 1]"),
 ];
 
 const VERBS: &[CommandRow] = &[
@@ -147,6 +159,7 @@ const PROVIDERS: Noun = Noun::new("/v1/providers", "Provider", "providers")
         cell("tolerance", "tolerance"),
         cell("replay window", "replay_window"),
         cell("ordering key", "ordering_key"),
+        cell("reconciled", "reconciled"),
         time("created", "created_at"),
         time("changed", "updated_at"),
     ])
@@ -157,8 +170,18 @@ const PROVIDERS: Noun = Noun::new("/v1/providers", "Provider", "providers")
         ("scheme", scheme),
         ("policy_of", pii::policy_of),
         ("largest_body", |p| format!("{} bytes", text(p, "body_bytes_max"))),
+        ("reconciled", reconciled),
         ("replay_window", |p| format!("{} s", text(p, "replay_window_secs"))),
     ]);
+
+/// How often its list is compared with what came; empty: never.
+fn reconciled(provider: &Value) -> String {
+    let terms = provider.get("reconcile").unwrap_or(&Value::Null);
+    match terms.get("every_secs").and_then(Value::as_u64) {
+        None | Some(0) => String::new(),
+        Some(every) => format!("every {every} s, {} s back", text(terms, "since_secs")),
+    }
+}
 
 fn scheme_word(provider: &Value) -> String {
     provider.get("scheme").map(|scheme| text(scheme, "kind")).unwrap_or_default()

@@ -103,7 +103,7 @@ const TENANT: [Field; 3] = [
 ];
 
 #[rustfmt::skip]
-const PROVIDER: [Field; 11] = [
+const PROVIDER: [Field; 12] = [
     NAME,
     required("scheme", Form::TEXT_OR_TABLE, "Signature scheme: \"stripe\", or a table as in the API"),
     optional("public_url", Form::TEXT, "The URL that it posts to, if not its path below listen.public_url"),
@@ -114,6 +114,8 @@ const PROVIDER: [Field; 11] = [
         "How long identical signed bytes count as one event, if the id is not signed; 0: each id is an event"),
     optional("ordering_key", Form::TABLE,
         "Where its webhooks have their ordering key: { path = \"$.data.object.id\" } or { header = \"X-Order-Id\" }"),
+    optional("reconcile", Form::TABLE,
+        "When its list is compared with what came: { every_secs = 21600, since_secs = 259200, alert_percent = 1 }"),
     SECRET_FILE,
     SECRET_ENV,
     SECRET_CREDENTIAL,

@@ -25,6 +25,8 @@ words! {
         SourceReplaced = "source.replaced",
         /// A source has had no event for too long.
         SourceSilent = "source.silent",
+        /// Webhooks of a provider are missing, as its list shows.
+        ProviderMissing = "provider.missing",
         /// A file of a drop folder was refused.
         DropRejected = "drop.rejected",
         /// A delivery has failed eight times or more.
@@ -98,6 +100,11 @@ impl Class {
                 Warning,
                 "has had no event for too long",
                 "Check whether the program that writes its events still runs.",
+            ),
+            Self::ProviderMissing => (
+                Warning,
+                "does not send all of its webhooks",
+                "They were taken in from its list. Look why: oncebox webhook refused, and the provider's own log.",
             ),
             Self::DropRejected => (
                 Warning,
@@ -209,6 +216,7 @@ impl Class {
             Self::SourceFailing => "Source cannot be read",
             Self::SourceReplaced => "Source was replaced",
             Self::SourceSilent => "Source is silent",
+            Self::ProviderMissing => "Webhooks missing",
             Self::DropRejected => "File refused",
             Self::DeliveryFailing => "Delivery fails again and again",
             Self::DeliveryDead => "Deliveries given up",

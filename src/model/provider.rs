@@ -1,5 +1,5 @@
-//! What is known of a provider beside how it signs: the URL that it posts to, and where its webhooks have their ordering
-//! key.
+//! What is known of a provider beside how it signs: the URL that it posts to, where its webhooks have their ordering key, and
+//! when its list is compared with them.
 //!
 //! Not here: reading the key from a request (`pipeline::receive`), and what a lane is ([`crate::model::lane`]).
 
@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::schema::{HEADER_NAME, described};
 use crate::base::words::as_text;
+use crate::model::json_fields;
 use crate::model::json_path::Path;
 
 /// The longest public URL, in bytes. A longer one does not fit into a request's head.
@@ -18,6 +19,85 @@ pub const MAX_KEY_CHARS: usize = 255;
 /// Parts of names of header fields that carry secrets. Ordering keys are stored as they are.
 const SECRET_PARTS: [&str; 6] =
     ["authorization", "cookie", "signature", "token", "secret", "api-key"];
+
+/// The shortest time between two comparisons with a provider's list, in seconds.
+const MIN_EVERY_SECS: u64 = 600;
+/// The shortest period that is compared, in seconds.
+const MIN_SINCE_SECS: u64 = 3_600;
+/// The longest of both, in seconds: 92 days.
+const MAX_RECONCILE_SECS: u64 = 92 * 86_400;
+
+/// When a provider's list is compared with the webhooks that came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ReconcileTerms {
+    /// The time between two comparisons, in seconds; 0: only when somebody asks.
+    pub every_secs: u64,
+    /// How far back items are compared, in seconds.
+    pub since_secs: u64,
+    /// An escalation is raised if more of a day's items were missing, in percent.
+    pub alert_percent: u64,
+}
+
+impl Default for ReconcileTerms {
+    fn default() -> Self {
+        Self { every_secs: 0, since_secs: 3 * 86_400, alert_percent: 1 }
+    }
+}
+
+/// A change of [`ReconcileTerms`]. Absent members stay as they are.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ReconcileChange {
+    /// Compare the provider's list this often, in seconds: 600 or more; 0: only when somebody asks.
+    #[serde(deserialize_with = "json_fields::whole")]
+    #[schemars(range(min = 0, max = MAX_RECONCILE_SECS))]
+    pub every_secs: Option<u64>,
+    /// How far back items are compared, in seconds; three days if absent.
+    #[serde(deserialize_with = "json_fields::whole")]
+    #[schemars(range(min = MIN_SINCE_SECS, max = MAX_RECONCILE_SECS))]
+    pub since_secs: Option<u64>,
+    /// Raise an escalation if more of a day's items were missing, in percent; 1 if absent.
+    #[serde(deserialize_with = "json_fields::whole")]
+    #[schemars(range(min = 0, max = 100))]
+    pub alert_percent: Option<u64>,
+}
+
+impl ReconcileTerms {
+    /// The terms with a change. An error is a sentence without its full stop.
+    pub fn with(self, change: ReconcileChange) -> Result<Self, String> {
+        let terms = Self {
+            every_secs: change.every_secs.unwrap_or(self.every_secs),
+            since_secs: change.since_secs.unwrap_or(self.since_secs),
+            alert_percent: change.alert_percent.unwrap_or(self.alert_percent),
+        };
+        let is_every = terms.every_secs == 0
+            || (MIN_EVERY_SECS..=MAX_RECONCILE_SECS).contains(&terms.every_secs);
+        if !is_every {
+            return Err(format!(
+                "reconcile.every_secs must be 0 (never), or {MIN_EVERY_SECS} to {MAX_RECONCILE_SECS}"
+            ));
+        }
+        if !(MIN_SINCE_SECS..=MAX_RECONCILE_SECS).contains(&terms.since_secs) {
+            return Err(format!(
+                "reconcile.since_secs must be {MIN_SINCE_SECS} to {MAX_RECONCILE_SECS}"
+            ));
+        }
+        if terms.since_secs < terms.every_secs {
+            return Err("reconcile.since_secs must be at least every_secs: what lies between two periods is compared never"
+                .to_owned());
+        }
+        if terms.alert_percent > 100 {
+            return Err("reconcile.alert_percent must be 0 to 100".to_owned());
+        }
+        Ok(terms)
+    }
+
+    /// Whether so many missing items of a day are to be told.
+    pub const fn is_alarming(self, missing: u64, sent: u64) -> bool {
+        missing.saturating_mul(100) > sent.saturating_mul(self.alert_percent)
+    }
+}
 
 /// Why a text cannot be a public URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::base::clock::Timestamp;
 use crate::model::name::Name;
-use crate::model::provider::{KeyPlace, PublicUrl};
+use crate::model::provider::{KeyPlace, PublicUrl, ReconcileTerms};
 use crate::privacy::policy::Pii;
 use crate::signatures::{Scheme, SchemeError};
 
@@ -128,6 +128,8 @@ pub struct NewProvider {
     pub replay_window: Duration,
     /// Where its webhooks have their ordering key.
     pub ordering_key: Option<KeyPlace>,
+    /// When its list is compared with the webhooks that came.
+    pub reconcile: ReconcileTerms,
 }
 
 impl NewProvider {

@@ -9,12 +9,12 @@ use crate::store::prelude::*;
 columns! {
     fn provider() -> Provider = "providers" [
         seq, id, tenant, name, scheme as Json(SchemeSettings { scheme, repeats }), body_bytes_max, tolerance_ms as Millis(tolerance), created_at,
-        updated_at, public_url, pii, replay_window_ms as Millis(replay_window), ordering_key
+        updated_at, public_url, pii, replay_window_ms as Millis(replay_window), ordering_key, reconcile as Json(reconcile)
     ] {
         seq,
         new: NewProvider {
             id, tenant, name, scheme, repeats, public_url, pii, body_bytes_max, tolerance, replay_window,
-            ordering_key: Json::optional(ordering_key),
+            ordering_key: Json::optional(ordering_key), reconcile,
         },
         created_at, updated_at
     }
@@ -37,7 +37,7 @@ const DELETE: &str =
 pub fn insert(tx: &WriteTx<'_>, new: &NewProvider, now: Timestamp) -> Result<Option<i64>> {
     let inserted = insert!(tx, "providers" of new {
         id, tenant, name, scheme: Json(new.scheme_settings()), public_url, pii, body_bytes_max, tolerance_ms: Millis(new.tolerance),
-        replay_window_ms: Millis(new.replay_window), ordering_key: new.ordering_key.as_ref().map(Json), created_at: now,
+        replay_window_ms: Millis(new.replay_window), ordering_key: new.ordering_key.as_ref().map(Json), reconcile: Json(&new.reconcile), created_at: now,
         updated_at: now
     } "ON CONFLICT DO NOTHING")?;
     tx.providers_changed(&new.tenant);
@@ -55,7 +55,7 @@ pub fn update(tx: &WriteTx<'_>, changed: &Provider, now: Timestamp) -> Result<()
     let new = &changed.new;
     let updated = update!(tx, "providers" of new {
         scheme: Json(new.scheme_settings()), public_url, pii, body_bytes_max, tolerance_ms: Millis(new.tolerance),
-        replay_window_ms: Millis(new.replay_window), ordering_key: new.ordering_key.as_ref().map(Json), updated_at: now
+        replay_window_ms: Millis(new.replay_window), ordering_key: new.ordering_key.as_ref().map(Json), reconcile: Json(&new.reconcile), updated_at: now
     } "WHERE seq = ? AND deleted_at IS NULL", [changed.seq])?;
     tx.providers_changed(&new.tenant);
     one_row(updated, "the provider")

@@ -183,6 +183,9 @@ ALTER TABLE webhook_events ADD COLUMN origin TEXT NOT NULL DEFAULT 'webhook'
 
 ALTER TABLE seen_keys ADD COLUMN unsent INTEGER;
 
+ALTER TABLE providers ADD COLUMN reconcile TEXT NOT NULL DEFAULT '{}'
+  CONSTRAINT provider_reconcile_is_json CHECK (json_valid(reconcile));
+
 -- The latest attempts of a subscription. Written once a minute for those that had one.
 CREATE TABLE recent_attempts (
   subscription_seq INTEGER PRIMARY KEY,
@@ -224,5 +227,6 @@ CREATE TABLE reconciliations (
 ) STRICT;
 
 CREATE INDEX reconciliations_listed ON reconciliations (tenant, provider, seq);
+CREATE INDEX reconciliations_of_source ON reconciliations (source_seq, began_at);
 -- A source has one run at a time.
 CREATE UNIQUE INDEX reconciliations_running ON reconciliations (source_seq) WHERE state = 'RUNNING';

@@ -1224,7 +1224,7 @@ fn months_are_upgraded_with_the_database() {
     let older = Connection::open(rig.data().join("archive/2026-01.db")).unwrap();
     older.run("DROP VIEW integration_outbox; DROP VIEW outbox_events; DROP VIEW webhook_deliveries; DROP VIEW message;
                DROP VIEW external_call; DROP VIEW request; DROP VIEW webhook_subscriptions; DROP TABLE past_renderings;
-               ALTER TABLE webhook_events DROP COLUMN event_id; ALTER TABLE webhook_events DROP COLUMN type_field; ALTER TABLE webhook_events DROP COLUMN origin;
+               ALTER TABLE webhook_events DROP COLUMN event_id; ALTER TABLE webhook_events DROP COLUMN type_field; ALTER TABLE webhook_events DROP COLUMN origin; DROP TABLE reconciliations; ALTER TABLE providers DROP COLUMN reconcile;
                ALTER TABLE attempts DROP COLUMN named; DROP TABLE legal_holds; DROP TABLE seen_sources;
                ALTER TABLE outbox DROP COLUMN expunged_at; ALTER TABLE webhook_events DROP COLUMN expunged_at;
                DROP TABLE seen_keys; DROP TRIGGER search_values_end; DROP TRIGGER search_values_change;

@@ -178,3 +178,64 @@ fn a_run_that_cannot_end_fails_with_the_reason() {
     let done = ended(&rig, &begun);
     assert!(text(&done, "error").contains("paused or deleted"), "{done}");
 }
+
+#[test]
+fn too_many_missing_webhooks_are_an_escalation_until_a_run_finds_none() {
+    let (rig, list) = with_list(&[5]);
+    let raised = || rig.items("/v1/escalations");
+    run(&rig, true);
+    let found = raised();
+    has(&found[0], &json!({ "class": "provider.missing", "subject": "provider:stripe" }));
+    let detail = text(&found[0], "detail");
+    assert_eq!(detail, "1 of 1 webhooks of 2026-01-31 were missing and are not taken in yet");
+    run(&rig, false);
+    assert_eq!(raised().len(), 1);
+    run(&rig, false);
+    assert_eq!(raised().len(), 0, "it is resolved");
+    // A run that fails knows nothing, and a share that is allowed is none.
+    list.add("evt_4", rig.now().minus(secs(4 * HOUR)));
+    let terms = json!({ "reconcile": { "alert_percent": 50 } });
+    rig.patch("/v1/providers/stripe", &terms).is(200);
+    run(&rig, true);
+    assert_eq!(raised().len(), 0);
+    let metrics = rig.call("GET", "/metrics", b"").is(200).text();
+    assert!(metrics.contains("oncebox_reconciled_items{state=\"missing\"} 1\n"), "{metrics}");
+    assert!(metrics.contains("oncebox_reconciled_items{state=\"taken_in\"} 1\n"), "{metrics}");
+    assert!(metrics.contains("oncebox_reconciliations_failed 0\n"), "{metrics}");
+}
+
+#[test]
+fn a_list_is_compared_regularly_as_its_provider_says() {
+    let (rig, list) = with_list(&[5]);
+    let set = |terms: &Value| rig.patch("/v1/providers/stripe", &json!({ "reconcile": terms }));
+    let runs = || rig.one("SELECT count(*) FROM reconciliations WHERE state = 'DONE'");
+    rig.advance(secs(60));
+    let six_hours = 6 * HOUR;
+    let answer = set(&json!({ "every_secs": six_hours })).is(200).json();
+    has(
+        &answer,
+        &json!({ "reconcile": { "every_secs": six_hours, "since_secs": 259_200, "alert_percent": 1 } }),
+    );
+    rig.passing("the first has ended", secs(2), || runs() == "1");
+    has(&rig.items(RUNS)[0], &json!({ "requested_by": null, "missing": 1, "taken_in": 1 }));
+    list.add("evt_new", rig.now());
+    rig.advance(secs(six_hours - 600));
+    rig.advance(secs(700));
+    rig.passing("the second has ended", secs(2), || runs() == "2");
+    has(&rig.items(RUNS)[0], &json!({ "sent": 2, "received": 0, "taken_in": 2 }));
+    set(&json!({ "every_secs": 0 })).is(200);
+    let noted = "SELECT count(*) FROM audit_events WHERE action = 'reconciliation.start'";
+    rig.says(noted, "0");
+    run(&rig, true);
+    rig.says(noted, "1");
+    for (terms, why) in [
+        (json!({ "every_secs": 1 }), "0 (never), or 600 to"),
+        (json!({ "every_secs": 864_000 }), "must be at least every_secs"),
+        (json!({ "since_secs": 1 }), "since_secs"),
+        (json!({ "alert_percent": 101 }), "alert_percent"),
+    ] {
+        set(&terms).is(422).tells(why);
+    }
+    rig.call("DELETE", "/v1/sources/list", b"").is(204);
+    set(&json!({ "every_secs": six_hours })).is(409).tells("oncebox source add stripe-list");
+}

@@ -22,7 +22,7 @@ use crate::model::duty::Chore;
 use crate::model::escalation::Class;
 use crate::model::hold::HoldReason;
 use crate::pipeline::upkeep::disk_watch::DiskState;
-use crate::sources::tables;
+use crate::sources::{reconciliation, tables};
 use crate::store::chores;
 use crate::store::escalations;
 use crate::store::stats::{self, Attention};
@@ -165,6 +165,11 @@ fn sources(api: &Api, page: &mut Page) -> Result<(), Problem> {
     let counts = &api.flow.receive.counts;
     page.one("oncebox_source_rows_quarantined_total", counts.events_quarantined.get());
     page.all("oncebox_source_files_total", [counts.files_taken.get(), counts.files_rejected.get()]);
+    let runs = api.env.store.read(reconciliation::store::latest)?;
+    page.all("oncebox_reconciled_items", [runs.missing, runs.taken_in]);
+    page.one("oncebox_reconciliations_failed", runs.failed);
+    let now = api.env.clock.wall();
+    page.one("oncebox_reconciliation_age_seconds", runs.oldest_at.map(|at| now.since(at)));
     databases(api, page);
     let open =
         Class::ALL.map(|class| open.iter().find(|of| of.class == class).map_or(0, |of| of.count));

@@ -20,8 +20,6 @@ use crate::base::words::words;
 pub const YOUNG: Duration = Duration::from_mins(5);
 /// The longest period that is compared.
 pub const MAX_PERIOD: Duration = Duration::from_hours(92 * 24);
-/// The period that is compared if nothing else is said.
-pub const DEFAULT_PERIOD: Duration = Duration::from_hours(3 * 24);
 /// Reasons of refused items that a day keeps.
 pub const MAX_REASONS: usize = 5;
 

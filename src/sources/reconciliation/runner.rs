@@ -6,6 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::id;
+use crate::model::escalation::{Class, NewEscalation};
+use crate::model::provider::ReconcileTerms;
 use crate::model::webhook_event::WebhookOrigin;
 use crate::pipeline::provider_cache::VerifiedProvider;
 use crate::pipeline::receive::ListedRefusal;
@@ -18,12 +21,14 @@ use crate::sources::http_list::{AnsweredPage, ListItem, ListPage};
 use crate::sources::http_pass::Pass;
 use crate::sources::http_round::{ListRound, PageFacts, RoundStep};
 use crate::sources::http_settings::HttpSettings;
-use crate::sources::reconciliation::Run;
 use crate::sources::reconciliation::store::{self, RunEnd};
 use crate::sources::reconciliation::tally::{ItemState, Tally};
+use crate::sources::reconciliation::{NewRun, ReconciledDay, Run, YOUNG};
 use crate::sources::shared::{RelayServices, SourceError};
 use crate::sources::tables::Progress;
 use crate::store::error::{Error, Result};
+use crate::store::escalations;
+use crate::store::tx::WriteTx;
 use crate::store::webhook_events;
 use crate::store::writer::Queue;
 use crate::targets::http::access::CredentialCache;
@@ -32,6 +37,8 @@ use crate::targets::http::access::CredentialCache;
 const PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause after an error, if the list does not ask for a longer one.
 const MAX_PAUSE: Duration = Duration::from_mins(1);
+/// How often it is looked whether a run is due.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// Errors in a row that end a run.
 const MAX_FAILURES: u32 = 12;
 /// How long a run may take, counted from the start of the service if that is later.
@@ -46,6 +53,8 @@ pub(in crate::sources) struct Reconciler {
     cache: CredentialCache,
     /// Whether a page did not fit into the small share of memory.
     has_large_pages: bool,
+    /// When it is looked again whether a run is due, by the monotonic clock.
+    look_at: Duration,
 }
 
 /// A run under way.
@@ -91,6 +100,7 @@ impl Reconciler {
     ) -> Result<Option<Duration>> {
         let Some(run) = shared.env.store.read(|tx| store::running_of(tx, source.seq))? else {
             self.current = None;
+            self.begin_if_due(shared, source, settings)?;
             return Ok(None);
         };
         let now = shared.env.clock.monotonic();
@@ -129,6 +139,48 @@ impl Reconciler {
         }
         let rest = self.current.as_ref().map(|current| current.due_at.saturating_sub(now));
         Ok(rest)
+    }
+
+    /// Stores a run if the provider's terms say that one is due.
+    fn begin_if_due(
+        &mut self,
+        shared: &RelayServices,
+        source: &Source,
+        settings: &HttpSettings,
+    ) -> Result<()> {
+        let clock = &shared.env.clock;
+        if clock.monotonic() < self.look_at {
+            return Ok(());
+        }
+        self.look_at = clock.monotonic().saturating_add(LOOK_EVERY);
+        let Some(name) = &settings.provider else { return Ok(()) };
+        let tenant = source.new.tenant.as_str();
+        let Some(found) = shared.receive.provider(tenant, name.as_str())? else { return Ok(()) };
+        let terms = found.provider.new.reconcile;
+        let has_time = settings.terms().is_ok_and(|terms| terms.time.is_some());
+        if terms.every_secs == 0 || !has_time {
+            return Ok(());
+        }
+        let now = clock.wall();
+        let last = shared.env.store.read(|tx| store::last_begun(tx, source.seq))?;
+        let every = Duration::from_secs(terms.every_secs);
+        // One that began in the future is from before the clock was set back.
+        if last.is_some_and(|at| at <= now && now.since(at) < every) {
+            return Ok(());
+        }
+        let new = NewRun {
+            id: id::uuid7(now, &*shared.env.draw),
+            tenant: tenant.to_owned(),
+            provider: name.to_string(),
+            source_seq: source.seq,
+            is_dry: false,
+            since: now.minus(Duration::from_secs(terms.since_secs)),
+            until: now.minus(YOUNG),
+            requested_by: None,
+            began_at: now,
+        };
+        let insert = move |tx: &WriteTx<'_>| store::insert(tx, &new).map(drop);
+        shared.env.store.writer().write(Queue::Accept, insert)
     }
 
     /// Asks for a page, takes in what is missing, and counts it.
@@ -267,7 +319,7 @@ impl CurrentRun {
     }
 }
 
-/// Stores the end of a run.
+/// Stores the end of a run. Raises an escalation if too many of a day's items were missing, and ends it if not.
 fn end(
     shared: &RelayServices,
     run: &Run,
@@ -275,23 +327,54 @@ fn end(
     error: Option<String>,
 ) -> Result<()> {
     let days = if error.is_some() { Vec::new() } else { current.tally.into_days() };
+    let NewRun { tenant, provider, id: run_id, .. } = run.new.clone();
+    match &error {
+        None => tracing::info!(provider, run = run_id, "a comparison has ended"),
+        Some(why) => tracing::warn!(provider, run = run_id, why, "a comparison has failed"),
+    }
+    let found = shared.receive.provider(&tenant, &provider)?;
+    let terms = found.map(|found| found.provider.new.reconcile).unwrap_or_default();
+    let alarm = alarm(&days, terms, run.new.is_dry);
     let end = RunEnd { days, error };
     let seq = run.seq;
     let now = shared.env.clock.wall();
-    let name = run.new.provider.as_str();
-    match &end.error {
-        None => tracing::info!(provider = name, run = run.new.id, "a comparison has ended"),
-        Some(why) => {
-            tracing::warn!(provider = name, run = run.new.id, why, "a comparison has failed");
+    let id = id::uuid7(now, &*shared.env.draw);
+    let subject = format!("provider:{provider}");
+    let class = Class::ProviderMissing;
+    let written = shared.env.store.writer().write(Queue::Accept, move |tx| {
+        store::end(tx, seq, &end, now)?;
+        match &alarm {
+            _ if end.error.is_some() => Ok(()),
+            None => escalations::resolve(tx, &tenant, class, &subject, now),
+            Some(detail) => {
+                let new = NewEscalation {
+                    id: id.clone(),
+                    tenant: tenant.clone(),
+                    class,
+                    subject: subject.clone(),
+                    detail: detail.clone(),
+                };
+                escalations::raise(tx, &new, now).map(drop)
+            }
         }
-    }
-    let written =
-        shared.env.store.writer().write(Queue::Accept, move |tx| store::end(tx, seq, &end, now));
+    });
     match written {
         // It was ended because its source was paused or deleted.
         Err(Error::Changed(_)) => Ok(()),
         other => other,
     }
+}
+
+/// What an escalation says of the day of which the largest share was missing; `None` if no day has too many.
+fn alarm(days: &[ReconciledDay], terms: ReconcileTerms, is_dry: bool) -> Option<String> {
+    let share = |day: &&ReconciledDay| {
+        day.counts.missing.saturating_mul(1_000_000).checked_div(day.counts.sent)
+    };
+    let is_bad = |day: &&ReconciledDay| terms.is_alarming(day.counts.missing, day.counts.sent);
+    let worst = days.iter().filter(is_bad).max_by_key(share)?;
+    let ReconciledDay { day, counts, .. } = worst;
+    let done = if is_dry { "and are not taken in yet" } else { "and are here now" };
+    Some(format!("{} of {} webhooks of {day} were missing {done}", counts.missing, counts.sent))
 }
 
 /// Stores the items that are missing. `false`: a person has changed the source meanwhile, and the page is read again.

@@ -2,11 +2,11 @@
 
 use crate::base::clock::Timestamp;
 use crate::sources::reconciliation::{NewRun, ReconciledDay, Run, RunState};
-use crate::store::column::{Json, to_json, words};
+use crate::store::column::{Count, Json, to_json, words};
 use crate::store::error::Result;
 use crate::store::page::{Newest, RowPage};
 use crate::store::sql::{changes, columns, insert, queries};
-use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::tx::{ReadTx, WriteTx, tuple};
 
 columns! {
     fn run() -> Run = ("reconciliations" from "reconciliations AS r JOIN sources AS s ON s.seq = r.source_seq") [
@@ -42,8 +42,29 @@ const DELETE_OLD: &str = "
 const END: &str = "
     UPDATE reconciliations SET state = ?2, days = ?3, error = ?4, ended_at = ?5 WHERE seq = ?1 AND state = 'RUNNING'";
 
+const LATEST: &str = "
+    SELECT coalesce(sum((SELECT sum(value ->> 'missing') FROM json_each(r.days))), 0),
+           coalesce(sum((SELECT sum(value ->> 'taken_in') FROM json_each(r.days))), 0),
+           count(*) FILTER (WHERE r.state = 'FAILED'), min(r.ended_at)
+      FROM reconciliations AS r
+      JOIN providers AS p ON p.tenant = r.tenant AND p.name = r.provider AND p.deleted_at IS NULL
+     WHERE r.seq IN (SELECT max(seq) FROM reconciliations WHERE state <> 'RUNNING' GROUP BY tenant, provider)";
+
 words! {
     RunState;
+}
+
+/// Numbers of the latest run of each provider that has ended, over all tenants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LatestRuns {
+    /// Items that were missing.
+    pub missing: u64,
+    /// Items that came by the list alone.
+    pub taken_in: u64,
+    /// Runs that failed.
+    pub failed: u64,
+    /// When the one that ended first has ended; `None`: there is none.
+    pub oldest_at: Option<Timestamp>,
 }
 
 queries! {
@@ -51,6 +72,19 @@ queries! {
     pub fn has_abandoned() -> bool = value "
     SELECT EXISTS (SELECT 1 FROM reconciliations AS r JOIN sources AS s ON s.seq = r.source_seq
                     WHERE r.state = 'RUNNING' AND (s.state <> 'ACTIVE' OR s.deleted_at IS NOT NULL))";
+
+    /// When the latest run of a source that takes something in began.
+    pub fn last_begun(source_seq: i64) -> Option<Timestamp> = value
+        "SELECT max(began_at) FROM reconciliations WHERE source_seq = ?1 AND is_dry = 0";
+}
+
+/// Sums up the latest run of each provider.
+pub fn latest(tx: &ReadTx<'_>) -> Result<LatestRuns> {
+    let latest = tx.first(LATEST, [], |row| {
+        let (Count(missing), Count(taken_in), Count(failed), oldest_at) = tuple(row)?;
+        Ok(LatestRuns { missing, taken_in, failed, oldest_at })
+    })?;
+    Ok(latest.unwrap_or_default())
 }
 
 changes! {
