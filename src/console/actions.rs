@@ -385,6 +385,11 @@ actions! {
         .route(Right::Admin, Method::Delete, "/v1/providers/{name}")
         .asks(Asks::First)
         .then(Then::Leads("sources"));
+    RECONCILE_PROVIDER = action("reconcile-provider", |t| t.reconcile)
+        .about(|t| t.reconcile_about)
+        .route(Right::Operate, Method::Post, "/v1/providers/{name}/reconciliations")
+        .fields(&[field("since"), field("dry_run"), field("source")])
+        .asks(Asks::First);
     ADD_SECRET = action("add-secret", |t| t.add_secret)
         .about(|t| t.add_secret_about)
         .route(Right::Admin, Method::Post, "/v1/providers/{name}/secrets")

@@ -20,6 +20,8 @@ struct World {
     away: Receiver,
     /// Never answers.
     mute: Receiver,
+    /// A list without items.
+    list: Receiver,
 }
 
 /// How a person carries out an action.
@@ -41,7 +43,8 @@ impl World {
         bad.always(Reply::status(422));
         away.always(Reply::status(503));
         mute.always(Reply::CutRead);
-        Self { rig, well, bad, away, mute }
+        let list = Receiver::with(Reply::Answer(200, Vec::new(), b"[]".to_vec()));
+        Self { rig, well, bad, away, mute, list }
     }
 
     /// A subscription of its own for an action: it wants the events of the type of that name.
@@ -309,6 +312,11 @@ impl World {
             "add-secret" => return (page, vec![("secret", second.to_owned())]),
             "change-provider" => return (page, vec![("tolerance_secs", "90".to_owned())]),
             "delete-provider" => return (page, vec![]),
+            "reconcile-provider" => {
+                let terms = json!({ "url": self.list.url(), "provider": action, "item_id": ["/id"], "time": "/at" });
+                self.rig.source(action, "http", &terms);
+                return (page, vec![("dry_run", "true".to_owned())]);
+            }
             _ => {}
         }
         self.post(&format!("/v1/providers/{action}/secrets"), &json!({ "secret": second }));

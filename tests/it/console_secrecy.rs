@@ -76,6 +76,22 @@ impl Planted {
         self.hidden.push((what, secret.to_owned()));
     }
 
+    /// A comparison with a list whose item cannot be used, and has personal data.
+    fn compare(&self) {
+        let rig = &self.rig;
+        let at = rig.now().minus(secs(3_600)).secs();
+        let item = json!({ "id": MAIL, "at": at, "customer": { "id": "c-1", "name": NAME } });
+        let page = json!([item]).to_string().into_bytes();
+        let list = Receiver::with(Reply::Answer(200, Vec::new(), page));
+        let terms =
+            json!({ "url": list.url(), "provider": "github", "item_id": ["/id"], "time": "/at" });
+        rig.source("github-list", "http", &terms);
+        let runs = "/v1/providers/github/reconciliations";
+        rig.post(runs, &json!({})).is(201);
+        until("it has ended", || rig.items(runs)[0]["refused"] == 1);
+        rig.call("DELETE", "/v1/sources/github-list", b"").is(204);
+    }
+
     /// Events with sealed fields, which receivers echo.
     fn seal(&self) {
         let rig = &self.rig;
@@ -186,6 +202,7 @@ impl Planted {
         let erp = Connection::open(&path).unwrap();
         erp.run("CREATE TABLE outbox (id INTEGER PRIMARY KEY, event_type TEXT, payload TEXT)");
         rig.source("erp", "sqlite", &json!({ "path": path }));
+        self.compare();
         let dead = rig.get("/v1/deliveries?subscription=bearer")["items"][0]["id"].clone();
         let dead = format!("/v1/deliveries/{}", dead.as_str().unwrap());
         rig.post(&format!("{dead}/cancel"), &Value::Null).is(200);

@@ -10,6 +10,7 @@ mod event;
 mod events;
 mod lanes;
 mod overview;
+mod reconciliations;
 mod settings;
 pub(super) mod sources;
 mod start;
@@ -60,6 +61,7 @@ pub(super) static PAGES: &[Page] = &[
     Page::new("/console/sources", Read, sources::list).menu(|t| t.sources),
     Page::new("/console/sources/{name}", Read, sources::one).still(),
     Page::new("/console/providers/{name}", Read, sources::provider).still(),
+    Page::new("/console/providers/{name}/reconciliations/{id}", Read, reconciliations::one),
     Page::new("/console/alerts", Read, alerts::show).menu(|t| t.alerts),
     Page::new("/console/audit", Admin, audit::entries).menu(|t| t.audit),
     Page::new("/console/audit/{seq}", Admin, audit::entry).still(),

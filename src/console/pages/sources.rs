@@ -1,6 +1,7 @@
 //! What comes in: sources (an ERP's file, a drop folder) and providers of webhooks.
 
 use crate::console::history;
+use crate::console::pages::reconciliations;
 use crate::console::prelude::*;
 
 pub(super) fn list(view: &View<'_>) -> Result<Content, PageError> {
@@ -139,6 +140,7 @@ pub(super) fn provider(view: &View<'_>) -> Result<Content, PageError> {
         (address(view, &found))
         p { a href=(with_query("/console/webhooks", [("provider", name)])) { (t.received) } }
         (Cells(&[cell("scheme").of("scheme.kind"), cell("made").time("created_at")], &[]).facts(view, &found))
+        (reconciliations::section(view, name))
         (history::section(view, &format!("/v1/providers/{}", segment(name)), t.requests))
         h2 { (t.secrets) }
         p { (t.secrets_about) }
