@@ -356,6 +356,7 @@ texts! {
     run_is_dry: "This was a dry run: nothing was taken in.",
     run_under_way: "under way",
     run_done: "done",
+    run_done_dry: "done, dry run",
     run_failed: "failed",
     origin: "How it came",
     origin_webhook: "sent by its provider",

@@ -33,7 +33,6 @@ pub(super) fn section(view: &View<'_>, provider: &str) -> Markup {
                 html! { a href=(page) { (time(run.text("began_at"))) } }
             }),
             ("state", &|run| state_of(t, run)),
-            ("run_missing", &missing),
         ],
     );
     let empty = EmptyNote { text: t.no_reconciliations, hint: t.no_reconciliations_help };
@@ -70,7 +69,7 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
             cell("run_taken_in").of("taken_in"),
             cell("run_refused").of("refused"),
         ],
-        &[("run_missing", &missing)],
+        &[],
     );
     let days = Cells(
         &[
@@ -82,7 +81,7 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
             cell("run_refused").of("refused"),
             cell("run_reasons"),
         ],
-        &[("run_missing", &missing), ("run_reasons", &|day| reasons(day))],
+        &[("run_reasons", &|day| reasons(day))],
     );
     let empty = EmptyNote { text: t.run_without_days, hint: "" };
     let body = html! {
@@ -100,14 +99,9 @@ fn state_of(t: &Texts, run: &Value) -> Markup {
     match run.text("state") {
         "RUNNING" => badge(t.run_under_way, Mood::OPEN),
         "FAILED" => badge(t.run_failed, Mood::BAD),
+        _ if run.is("dry_run") => badge(t.run_done_dry, Mood::of("done")),
         _ => badge(t.run_done, Mood::of("done")),
     }
-}
-
-/// How many were missing; a number above 0 stands out.
-fn missing(of: &Value) -> Markup {
-    let count = of.int("missing");
-    html! { @if count > 0 { strong { (number(count)) } } @else { (number(count)) } }
 }
 
 /// Why items of a day were refused, one a line.
