@@ -166,22 +166,21 @@ fn a_provider_that_loses_webhooks_is_made_whole_and_reported() {
     server.decide(move |request| list.answer(request));
     let url = format!("http://{}/v1/events?limit={PAGE}", server.address);
     // Its rounds find some of what was lost, and runs the rest.
-    let settings = json!({ "preset": "stripe", "provider": "stripe", "url": url, "interval_ms": 6 * 3_600_000 });
+    let settings = json!({ "preset": "stripe", "provider": "stripe", "url": url, "interval_ms": 16 * 3_600_000 });
     let source = json!({ "name": "list", "kind": "http", "settings": settings, "from": "now" });
     rig.post("/v1/sources", &source).is(201);
     set_credential(&rig);
     let came = live(&mut rig, &day);
     let done = reconciled(&mut rig, &server);
     let not_sent = count - u64::try_from(came.len()).unwrap();
-    let reconciled: u64 =
-        rig.one("SELECT count(*) FROM webhook_events WHERE origin = 'reconciled'").parse().unwrap();
+    let missing = late(&rig, &came);
     has(
         &done,
         &json!({
-            "state": "DONE", "sent": count, "received": came.len(), "missing": reconciled, "taken_in": not_sent, "refused": 0,
+            "state": "DONE", "sent": count, "received": came.len(), "missing": missing, "taken_in": not_sent, "refused": 0,
         }),
     );
-    assert!(reconciled > 0, "{done}");
+    assert!(missing > 0, "{done}");
     report_is_true(&done, &day, &came);
     rig.says(
         "SELECT count(*), count(DISTINCT provider_event_id) FROM webhook_events",
@@ -193,6 +192,13 @@ fn a_provider_that_loses_webhooks_is_made_whole_and_reported() {
         &again,
         &json!({ "sent": count, "received": came.len(), "missing": 0, "taken_in": not_sent }),
     );
+}
+
+/// How many events that never came as a webhook were not here when the run began. A round may take some of them in beside it.
+fn late(rig: &Rig, came: &BTreeSet<u64>) -> usize {
+    let after = "SELECT provider_event_id FROM webhook_events WHERE seq > (SELECT last_before FROM reconciliations)";
+    let number = |id: &String| id.trim_start_matches("evt_").parse::<u64>().unwrap();
+    rig.lines(after).iter().map(number).filter(|n| !came.contains(n)).count()
 }
 
 /// Compares each day of the report with what the provider did.
