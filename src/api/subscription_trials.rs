@@ -87,8 +87,8 @@ pub(super) fn show(
     let why_not = why_not(new, &outgoing, None);
     let mut headers = match written(new, &formats, &mut outgoing) {
         Ok(headers) => headers,
-        // Of an event that it does not want, nothing would be sent anyway.
-        Err(_) if why_not.is_some() => {
+        // Its template was not made for such events.
+        Err(_) if !takes(new, &outgoing, None) => {
             outgoing.payload.clear();
             Vec::new()
         }
@@ -132,21 +132,25 @@ pub(super) fn written(
     Ok(headers)
 }
 
-/// Why a subscription does not want an event; `None`: it does. `target`: the only subscription that the event is for.
-pub(super) fn why_not(
-    new: &NewSubscription,
-    outgoing: &OutgoingRequest,
-    target: Option<&str>,
-) -> Option<String> {
-    let routed = Routed {
+/// Whether a subscription takes events of this source and type.
+fn takes(new: &NewSubscription, outgoing: &OutgoingRequest, target: Option<&str>) -> bool {
+    new.wants(Routed {
         tenant: &outgoing.tenant,
         provider: outgoing.source.strip_prefix("in:"),
         is_own: outgoing.source == OWN_SOURCE,
         event_type: &outgoing.event_type,
         target,
         key: Key::default(),
-    };
-    if !new.wants(routed) {
+    })
+}
+
+/// Why a subscription does not want an event; `None`: it does. `target`: the only subscription that the event is for.
+pub(super) fn why_not(
+    new: &NewSubscription,
+    outgoing: &OutgoingRequest,
+    target: Option<&str>,
+) -> Option<String> {
+    if !takes(new, outgoing, target) {
         return Some("its source or its event_types do not match".to_owned());
     }
     // An event that names its target passes the filter by.

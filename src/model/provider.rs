@@ -84,7 +84,7 @@ impl ReconcileTerms {
             ));
         }
         if terms.since_secs < terms.every_secs {
-            return Err("reconcile.since_secs must be at least every_secs: what lies between two periods is compared never"
+            return Err("reconcile.since_secs must be at least every_secs: what lies between two periods would never be compared"
                 .to_owned());
         }
         if terms.alert_percent > 100 {
