@@ -52,8 +52,8 @@ pub(super) fn finish(
     response
 }
 
-/// Tells browsers and proxies not to store what was read, unless the answer says how long it may be. What was sent by another
-/// method is not stored by them anyway (RFC 9111, section 3).
+/// Tells browsers and proxies not to store answers to `GET`, but for those with a `Cache-Control` of their own. Answers to other
+/// methods are not stored by them anyway (RFC 9111, section 3).
 fn forbid_storing(asked: &Asked, response: &mut Response) {
     let is_read = matches!(asked.target, Some((Method::Get | Method::Head, _)));
     if is_read && response.headers.iter().all(|(name, _)| *name != "cache-control") {

@@ -1,7 +1,6 @@
 //! `oncebox replay`: sends copies of stored events to another address, to try a receiver with real traffic.
 //!
-//! The command sends them itself: the service makes no delivery, counts nothing, and knows nothing of it. What is sealed
-//! in an event stays hidden.
+//! The command sends the copies itself: the service makes no delivery and counts nothing. Sealed fields stay hidden.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -32,7 +31,7 @@ const MAX_EVENTS: usize = 100_000;
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Copies in a row without an answer, after which the run ends: nobody listens.
 const MAX_UNANSWERED: u32 = 10;
-/// The header field of each copy: whoever gets one by mistake can tell it.
+/// The header field that marks a copy, for a receiver that gets copies by mistake.
 const MARK: (&str, &str) = ("oncebox-copy", "1");
 /// Lists of events: of the outbox, and of webhooks.
 const LISTS: [(&str, &str); 2] = [("outbox", "/v1/events"), ("webhooks", "/v1/webhook-events")];

@@ -1,5 +1,4 @@
-//! What is known of a provider beside how it signs: the URL that it posts to, where its webhooks have their ordering key, and
-//! when its list is compared with them.
+//! A provider's public URL, the place of the ordering key in its webhooks, and the terms of comparisons with its list.
 //!
 //! Not here: reading the key from a request (`pipeline::receive`), and what a lane is ([`crate::model::lane`]).
 

@@ -1,4 +1,4 @@
-//! One pass over a list, from its first page to its last: which items are new to it, and whether it has an end.
+//! A pass over a list, from the first page to the last: which items the pass has not seen, and whether the list has an end.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! Works off the run of a source, page by page, in the thread of its relay.
 //!
-//! Each pass reads the list, takes in what is missing, and counts what is stored then. The numbers of the pass that found the same
-//! items as the one before it are those of the run.
+//! Each pass reads the list, takes in missing items, and counts the stored ones. When two passes find the same items, the numbers of
+//! the second are the run's.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -404,7 +404,7 @@ fn take_in(
     }
 }
 
-/// What is stored of an item by now. An item of several events is what the worst of them is.
+/// The state of an item, read from the stored events. Of several events the worst state counts.
 fn state_of(
     turn: &ListTurn<'_>,
     run: &Run,
