@@ -239,3 +239,21 @@ fn a_list_is_compared_regularly_as_its_provider_says() {
     rig.call("DELETE", "/v1/sources/list", b"").is(204);
     set(&json!({ "every_secs": six_hours })).is(409).tells("oncebox source add stripe-list");
 }
+
+#[test]
+fn a_clock_that_was_ahead_and_is_set_back_makes_one_comparison_due() {
+    let (rig, list) = with_list(&[5]);
+    let done = || rig.one("SELECT count(*) FROM reconciliations WHERE state = 'DONE'");
+    let days = 24 * HOUR * 6;
+    let terms = json!({ "reconcile": { "every_secs": days, "since_secs": days } });
+    rig.patch("/v1/providers/stripe", &terms).is(200);
+    rig.passing("the first has ended", secs(2), || done() == "1");
+    let right = rig.now();
+    rig.time.set_wall(right.plus(secs(2 * days)));
+    rig.passing("one of the future has ended", secs(2), || done() == "2");
+    rig.time.set_wall(right.plus(secs(60)));
+    rig.passing("one of the right time has ended", secs(2), || done() == "3");
+    let asked = list.server.count();
+    rig.passing("it is read again", secs(61), || list.server.count() >= asked + 8);
+    rig.says("SELECT count(*) FROM reconciliations", "3");
+}

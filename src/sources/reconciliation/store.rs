@@ -73,9 +73,9 @@ queries! {
     SELECT EXISTS (SELECT 1 FROM reconciliations AS r JOIN sources AS s ON s.seq = r.source_seq
                     WHERE r.state = 'RUNNING' AND (s.state <> 'ACTIVE' OR s.deleted_at IS NOT NULL))";
 
-    /// When the latest run of a source that takes something in began.
-    pub fn last_begun(source_seq: i64) -> Option<Timestamp> = value
-        "SELECT max(began_at) FROM reconciliations WHERE source_seq = ?1 AND is_dry = 0";
+    /// When the newest run of a source that takes something in began. The latest time may be from a clock that was ahead.
+    pub fn last_begun(source_seq: i64) -> Option<Timestamp> = value "
+    SELECT (SELECT began_at FROM reconciliations WHERE source_seq = ?1 AND is_dry = 0 ORDER BY seq DESC LIMIT 1)";
 }
 
 /// Sums up the latest run of each provider.
