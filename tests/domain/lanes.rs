@@ -17,6 +17,8 @@ use oncebox::store::{Store, deliveries, outbox, settlement, subscriptions, super
 use proptest::prelude::*;
 use rusqlite::Connection;
 
+use crate::rig::process::number;
+
 const START: Timestamp = Timestamp::from_secs(1_800_000_000);
 /// Three subscriptions: two share their lanes. One blocks, one parks after two failures, one skips.
 const SUBSCRIPTIONS: &str = r#"
@@ -191,8 +193,12 @@ impl World {
     }
 }
 
+fn cases() -> u32 {
+    u32::try_from(number("ONCEBOX_CASES", 16)).unwrap()
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
     #[test]
     fn a_lane_has_its_first_delivery_as_head_and_nobody_starves(

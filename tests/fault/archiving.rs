@@ -60,7 +60,7 @@ fn a_kill_while_events_are_archived_loses_and_doubles_nothing() {
     loop {
         process = Process::start(home.path());
         let now = left();
-        if now == "0" || kills == number("ONCEBOX_KILLS", 6) * 3 {
+        if now == "0" || kills == number("ONCEBOX_KILLS", 2) * 3 {
             break;
         }
         until("it moves on", || left() != now);
@@ -102,7 +102,7 @@ fn a_kill_while_the_file_gets_smaller_leaves_it_whole() {
     let (mut kills, mut counts) = (0, BTreeSet::new());
     let mut process = Process::start(home.path());
     until("all are moved", || one("SELECT count(*) FROM outbox") == "0");
-    while size() > SMALL && kills < number("ONCEBOX_KILLS", 6) * 3 {
+    while size() > SMALL && kills < number("ONCEBOX_KILLS", 2) * 3 {
         let now = size();
         until("it gets smaller", || size() < now || now <= SMALL);
         thread::sleep(ms(kills * 13 % 60));
@@ -140,7 +140,7 @@ fn a_kill_while_audit_events_move_leaves_one_chain() {
         let old = "SELECT count(*) FROM audit_events WHERE action GLOB 'subscription.[pr]*'";
         file::lines(&file::open(&database), old)[0].clone()
     };
-    for kills in 0..number("ONCEBOX_KILLS", 6) * 2 {
+    for kills in 0..number("ONCEBOX_KILLS", 2) * 2 {
         let process = Process::start(home.path());
         let now = left();
         if now == "0" {
@@ -199,7 +199,7 @@ fn a_backup_that_is_killed_while_events_move_leaves_nothing_that_counts_as_one()
     let shelf = home.path().join("shelf");
     fs::create_dir(&shelf).unwrap();
     let process = Process::start(home.path());
-    for n in 0..number("ONCEBOX_KILLS", 6) * 2 {
+    for n in 0..number("ONCEBOX_KILLS", 2) * 2 {
         let to = shelf.join(format!("oncebox-{n}.db"));
         let mut child = back_up(home.path(), &to).spawn().unwrap();
         thread::sleep(ms(10 + n * 41 % 150));

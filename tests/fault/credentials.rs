@@ -15,7 +15,7 @@ fn a_credential_that_was_set_is_used_after_a_kill() {
     let mut process = Process::start(home.path());
     process.subscribe(&receiver.url());
     let mut published = 0;
-    for round in 0..number("ONCEBOX_KILLS", 4) {
+    for round in 0..number("ONCEBOX_KILLS", 2) {
         let body = match round % 3 {
             0 => {
                 json!({ "kind": "oauth2", "token_url": endpoint.url(), "client_id": "c", "secret": "s" })

@@ -164,7 +164,7 @@ fn a_killed_upgrade_is_completed_by_the_next() {
     drop(conn);
     let names = tables(&database);
     let before = rows(&database, &names);
-    for n in 0..number("ONCEBOX_KILLS", 5) {
+    for n in 0..number("ONCEBOX_KILLS", 2) {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["fault::keeping::upgrade_in_a_process_of_its_own", "--exact"]);
         let mut child = start(command.env(UPGRADE_OF, &database));
@@ -204,7 +204,7 @@ fn a_killed_backup_leaves_nothing_that_counts_as_one() {
     }
     let shelf_dir = home.path().join("shelf");
     fs::create_dir(&shelf_dir).unwrap();
-    for n in 0..number("ONCEBOX_KILLS", 6) {
+    for n in 0..number("ONCEBOX_KILLS", 2) {
         let to = shelf_dir.join(format!("oncebox-{n}.db"));
         let mut child = start(&mut oncebox(home.path(), &["backup", to.to_str().unwrap()]));
         thread::sleep(ms(10 + n * 41 % 150));

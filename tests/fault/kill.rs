@@ -183,7 +183,7 @@ fn nothing_acknowledged_is_lost_over_many_kills_under_load() {
         for _ in 0..PUBLISHERS {
             scope.spawn(|| load.publish());
         }
-        for n in 0..number("ONCEBOX_KILLS", 5) {
+        for n in 0..number("ONCEBOX_KILLS", 2) {
             let enough = load.count() + 50 + n * 37 % 100;
             until("more is acknowledged", || load.count() >= enough);
             *load.address.lock().unwrap() = None;

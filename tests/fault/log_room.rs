@@ -106,7 +106,7 @@ fn a_reader_stops_new_work_only_for_as_long_as_it_reads() {
 
 #[test]
 fn a_reader_beside_failing_deliveries_does_not_fill_the_disk() {
-    for _ in 0..2 {
+    for _ in 0..number("ONCEBOX_KILLS", 1) {
         a_reader_pins_the_log(true);
     }
 }

@@ -1,6 +1,7 @@
 //! A failure planned at every pass of every step, one run each, until a run has none left.
 
 use crate::rig::prelude::*;
+use crate::rig::process::passes;
 
 const TOKEN: &str = "a-shared-secret-of-32-characters";
 /// More passes of one step than the workload can have.
@@ -80,7 +81,7 @@ fn start(faults: &Faults) -> Option<Rig> {
 
 #[track_caller]
 fn every_pass_of(step: Step) {
-    let last = (1..=MAX_PASSES).find(|nth| {
+    let last = (1..=MAX_PASSES).step_by(passes()).find(|nth| {
         println!("{step:?}, pass {nth}");
         !run(step, *nth)
     });

@@ -121,7 +121,7 @@ fn send_over_kills(
             scope.spawn(move || insert(&erp)),
             scope.spawn(move || drop_files(folder)),
         ];
-        for n in 0..number("ONCEBOX_KILLS", 3) {
+        for n in 0..number("ONCEBOX_KILLS", 2) {
             let enough = receiver.count() + 8;
             let all_sent = || ways.iter().all(thread::ScopedJoinHandle::is_finished);
             until("more is sent", || receiver.count() >= enough || all_sent());

@@ -65,7 +65,7 @@ fn kills_while_an_erp_writes_lose_no_row_and_double_none() {
     let moved = || fs::read_dir(folder.join("done")).map_or(0, Iterator::count);
     process = thread::scope(|scope| {
         let writers = [scope.spawn(|| write_facts(&erp)), scope.spawn(|| drop_files(&folder))];
-        for n in 0..number("ONCEBOX_KILLS", 5) {
+        for n in 0..number("ONCEBOX_KILLS", 2) {
             // What it reads at two ends in a row it refuses, so it gets on before each.
             let (facts, files) = (read("erp"), moved());
             until("it reads both", || {
@@ -128,7 +128,7 @@ fn kills_while_a_list_is_read_lose_no_item_and_double_none() {
     let count = || -> usize {
         file::lines(&file::open(&database), "SELECT count(*) FROM outbox")[0].parse().unwrap()
     };
-    for n in 0..number("ONCEBOX_KILLS", 5) {
+    for n in 0..number("ONCEBOX_KILLS", 2) {
         let before = count();
         until("it is read", || count() == ITEMS || count() > before);
         thread::sleep(ms(n * 37 % 90));
@@ -181,7 +181,7 @@ fn kills_while_a_list_is_compared_change_none_of_its_numbers() {
     let database = home.path().join("data/oncebox.db");
     let one = |sql: &str| file::lines(&file::open(&database), sql).remove(0);
     let state = || one("SELECT state FROM reconciliations");
-    for n in 0..number("ONCEBOX_KILLS", 5) {
+    for n in 0..number("ONCEBOX_KILLS", 2) {
         let before = list.count();
         until("it is read", || state() != "RUNNING" || list.count() > before + 5);
         thread::sleep(ms(n * 37 % 90));

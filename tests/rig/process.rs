@@ -239,6 +239,11 @@ pub(crate) fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
+/// How far apart the passes are at which a failure is planned: each third, in long runs each.
+pub(crate) fn passes() -> usize {
+    usize::try_from(number("ONCEBOX_PASSES", 3)).unwrap()
+}
+
 pub(crate) const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
