@@ -10,8 +10,8 @@ use crate::app::forward_proxy;
 use crate::cli::out;
 use crate::cli::prelude::*;
 use crate::cli::show;
-use crate::config::settings::{KEYS, TakesEffect};
-use crate::config::{Loaded, pages};
+use crate::config::settings::{KEYS, Key, TakesEffect};
+use crate::config::{Loaded, Origin, pages};
 use crate::http::client::check_ca_file;
 
 #[derive(Debug, Args)]
@@ -65,6 +65,18 @@ impl Config {
             Verb::Reference => out::bytes(pages::reference().as_bytes()),
         }
     }
+}
+
+/// A line for each key that is not at its default: its value, and where it is set.
+pub(super) fn changed(global: &GlobalArgs) -> Result<String, Failure> {
+    let loaded = global.sources().load()?;
+    let line = |key: &&Key| {
+        let value = key.get(&loaded.settings);
+        format!("{} = {value}  ({})", key.path(), loaded.origin(key))
+    };
+    let is_set = |key: &&Key| loaded.origin(key) != Origin::Default;
+    let lines: Vec<String> = KEYS.iter().filter(is_set).map(|key| line(&key)).collect();
+    Ok(if lines.is_empty() { "none".to_owned() } else { lines.join("\n") })
 }
 
 fn show(loaded: &Loaded, json: bool) -> Result<(), Failure> {

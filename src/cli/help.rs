@@ -26,7 +26,7 @@ const GROUPS: [(&str, &str); 4] = [
     ),
     (
         "Keep it",
-        "doctor clock escalation alert backup restore in-doubt archive legal-hold migrate audit subject keys session",
+        "doctor support clock escalation alert backup restore in-doubt archive legal-hold migrate audit subject keys session",
     ),
 ];
 const REST: &str = "More";

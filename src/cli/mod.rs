@@ -50,6 +50,7 @@ mod source;
 mod status;
 mod subject;
 mod subscription;
+mod support;
 mod timeline;
 mod token;
 mod top;
@@ -116,6 +117,7 @@ enum Command {
     Pii(pii::PiiCommand),
     /// Check the installation: files, key, disk, clock, address
     Doctor(doctor::Doctor),
+    Support(support::Support),
     /// Show settings and where they are set, and check them for mistakes
     Config(config::Config),
     /// Create and change tenants, providers, subscriptions, tokens and sources to match a file
@@ -151,7 +153,7 @@ impl Command {
     fn run(&self, global: &GlobalArgs) -> Result<(), Failure> {
         run!(self, global, [
             Serve, Demo, Bench, DemoPart, Status, Top, Consume, Listen, Replay, Trigger,
-            VerifySignature, BatchFiles, Pii, Doctor,
+            VerifySignature, BatchFiles, Pii, Doctor, Support,
             Config, Apply, Export, Backup, Restore, Migrate, Conformance, OpenApi, Completions, Manual
         ])
     }

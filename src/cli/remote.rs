@@ -118,6 +118,8 @@ pub(super) struct Answer {
     pub(super) replayed: bool,
     /// Null if the body is empty or not JSON. Of an answer to a webhook that a provider reads: Oncebox's own.
     pub(super) body: Value,
+    /// The body as it came.
+    bytes: Vec<u8>,
     /// The beginning of a body that is not JSON.
     excerpt: String,
 }
@@ -319,6 +321,16 @@ impl Remote {
         self.send("GET", path, None)
     }
 
+    /// `GET` of a text, such as the metrics.
+    pub(super) fn text(&self, path: &str) -> Result<String, Failure> {
+        let answer = self.exchange("GET", path, Vec::new(), b"", TIMEOUT);
+        let answer = answer.map_err(|error| self.unreachable(&error))?;
+        if answer.status != 200 {
+            return Err(self.refusal(&answer));
+        }
+        Ok(String::from_utf8_lossy(&answer.bytes).into_owned())
+    }
+
     /// `POST` with a body of JSON, or none.
     pub(super) fn post(&self, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
         self.send("POST", path, body)
@@ -386,7 +398,7 @@ impl Remote {
         };
         let body = parsed.unwrap_or(Value::Null);
         let retry_after = retry_after.map(Duration::from_secs);
-        Ok(Answer { status, retry_after, replayed, body, excerpt })
+        Ok(Answer { status, retry_after, replayed, body, bytes, excerpt })
     }
 
     /// What systemd says if the service of this machine does not get to run.

@@ -5,7 +5,7 @@
 //! lines contain header fields.
 
 mod line;
-mod redact;
+pub mod redact;
 pub mod tally;
 
 use std::io::{IsTerminal, Write};

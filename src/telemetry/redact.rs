@@ -19,7 +19,7 @@ const SECRETS: [&str; 9] = [
 ];
 
 /// The text without secrets, and without the userinfo and the query of any URL.
-pub(super) fn redact(text: &str) -> String {
+pub fn redact(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((at, found)) = next(rest) {

@@ -31,5 +31,6 @@ mod rotation;
 mod setting_up;
 mod subjects;
 mod subscription_tests;
+mod supporting;
 mod triggering;
 mod verifying;

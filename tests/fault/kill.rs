@@ -198,7 +198,7 @@ fn nothing_acknowledged_is_lost_over_many_kills_under_load() {
     let database = home.path().join("data/oncebox.db");
     file::check(&database);
     let acknowledged = load.acknowledged.lock().unwrap();
-    assert!(acknowledged.len() > 200, "{}", acknowledged.len());
+    assert!(acknowledged.len() >= 100, "{}", acknowledged.len());
     check_received(&receiver.seen(), &acknowledged);
     let conn = file::open(&database);
     let unfinished =

@@ -75,29 +75,12 @@ fn fail(name: &'static str, detail: impl Into<String>) -> Finding {
 
 impl Doctor {
     pub(super) fn run(&self, global: &GlobalArgs) -> Result<(), Failure> {
-        let settings = global.settings()?;
-        let lock = settings.directory().join(LOCK_FILE);
-        let served = user::in_directory(settings.directory(), || Ok(is_locked(&lock)));
-        let served = served.map_err(Failure::failed)?;
         let Self { deep, fix, format } = *self;
-        let here = Installation { settings, clock: Clock::machine(), deep, fix, served };
-        let mut findings = Vec::new();
-        if is_closed(here.settings.directory()) {
-            findings.push(closed(&here));
-        } else {
-            let each = || {
-                let found = [files::look(&here), database::look(&here), databases::look(&here)];
-                Ok(found.concat())
-            };
-            let found = user::in_directory(here.settings.directory(), each);
-            findings.extend(found.map_err(Failure::failed)?);
-        }
-        findings.extend(service::host(&here));
-        findings.extend(service::look(&here));
+        let findings = look(global.settings()?, deep, fix)?;
         if format.json {
             out::json(&shown(&findings))?;
         } else {
-            print(&findings)?;
+            out::line(lines(&findings).join("\n"))?;
         }
         let failed = findings.iter().filter(|finding| finding.check.level == Level::Fail).count();
         match failed {
@@ -105,6 +88,33 @@ impl Doctor {
             failed => Err(Failure::failed(format!("{failed} of {} checks fail", findings.len()))),
         }
     }
+}
+
+/// What `oncebox doctor` prints, as a text.
+pub(super) fn report(global: &GlobalArgs) -> Result<String, Failure> {
+    let findings = look(global.settings()?, false, false)?;
+    Ok(lines(&findings).join("\n"))
+}
+
+fn look(settings: Settings, deep: bool, fix: bool) -> Result<Vec<Finding>, Failure> {
+    let lock = settings.directory().join(LOCK_FILE);
+    let served = user::in_directory(settings.directory(), || Ok(is_locked(&lock)));
+    let served = served.map_err(Failure::failed)?;
+    let here = Installation { settings, clock: Clock::machine(), deep, fix, served };
+    let mut findings = Vec::new();
+    if is_closed(here.settings.directory()) {
+        findings.push(closed(&here));
+    } else {
+        let each = || {
+            let found = [files::look(&here), database::look(&here), databases::look(&here)];
+            Ok(found.concat())
+        };
+        let found = user::in_directory(here.settings.directory(), each);
+        findings.extend(found.map_err(Failure::failed)?);
+    }
+    findings.extend(service::host(&here));
+    findings.extend(service::look(&here));
+    Ok(findings)
 }
 
 /// A directory that this user may not open cannot be checked.
@@ -136,12 +146,11 @@ fn shown(findings: &[Finding]) -> Value {
     json!({ "state": health::worst(&checks).as_str(), "checks": each })
 }
 
-fn print(findings: &[Finding]) -> Result<(), Failure> {
+fn lines(findings: &[Finding]) -> Vec<String> {
+    let mut lines = Vec::new();
     for Finding { check: Check { name, level, detail, .. }, fixed } in findings {
-        out::line(format_args!("{:<5} {name:<14} {detail}", level.as_str()))?;
-        if let Some(fixed) = fixed {
-            out::line(format_args!("      {:<14} fixed: {fixed}", ""))?;
-        }
+        lines.push(format!("{:<5} {name:<14} {detail}", level.as_str()));
+        lines.extend(fixed.as_ref().map(|fixed| format!("      {:<14} fixed: {fixed}", "")));
     }
-    Ok(())
+    lines
 }
