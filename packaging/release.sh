@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes a release of the commit that is checked out: dist/, which whoever publishes uploads as it is.
-#   release.sh VERSION [ARCHITECTURE…]     default: x86_64 aarch64
+#   release.sh VERSION [ARCHITECTURE…]     default: x86_64 aarch64 armv7
 # Its keys are named by the environment:
 #   ONCEBOX_SIGNING_KEY   an SSH key (ssh-keygen -t ed25519), which signs SHA256SUMS
 #   ONCEBOX_APT_KEY       an OpenPGP secret key in a file (gpg --export-secret-keys), which signs the apt repository
@@ -17,7 +17,7 @@ step() { printf '\n== %s s: %s\n' "$SECONDS" "$*"; }
 [[ $# -gt 0 ]] || fail "which version? packaging/release.sh VERSION"
 version=$1
 shift
-[[ $# -gt 0 ]] || set -- x86_64 aarch64
+[[ $# -gt 0 ]] || set -- x86_64 aarch64 armv7
 [[ $EUID == 0 ]] || fail "it needs root, to make a Debian"
 for tool in debootstrap git systemd-nspawn; do
   command -v "$tool" >/dev/null || fail "it needs $tool"

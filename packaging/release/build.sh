@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Builds the programs and packages of one architecture. Runs in the room of room.sh, without a network:
-#   build.sh ARCH PROFILE     ARCH is x86_64, aarch64 or armv7. The program for armv7 is built, and ends with SIGSEGV before main
-#                             (by qemu-user; decision 0037), so that no release has it yet
+#   build.sh ARCH PROFILE     ARCH is x86_64, aarch64 or armv7, which has no package
 # Reads /release/source and /release/vendor, builds in /release/target, writes into /release/dist. What it writes does not
 # depend on the machine, the directory or the hour: the paths are those of this room, and the time is that of the commit.
 set -euo pipefail

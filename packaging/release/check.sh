@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Tries a release as those do who download it: signature and sums, the programs, apt-get and install.sh on Debian 12 and 13.
-#   check.sh DIRECTORY [ARCHITECTURE…]     default: x86_64 aarch64, the other than this machine's by qemu-user
+#   check.sh DIRECTORY [ARCHITECTURE…]     default: x86_64 aarch64 armv7, those of other machines by qemu-user
 # Needs root, debootstrap, and qemu-user-static with its entry in binfmt_misc for another machine's programs.
 set -euo pipefail
 dist=$(realpath "$1")
 shift
-[[ $# -gt 0 ]] || set -- x86_64 aarch64
+[[ $# -gt 0 ]] || set -- x86_64 aarch64 armv7
 readonly dist mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT

@@ -28,11 +28,12 @@ done
 case $(uname -s)-$(uname -m) in
   Linux-x86_64) arch=x86_64 debian=amd64 ;;
   Linux-aarch64 | Linux-arm64) arch=aarch64 debian=arm64 ;;
-  *) fail "there is no program for $(uname -s) on $(uname -m): x86_64 and aarch64 of Linux" ;;
+  Linux-armv7l | Linux-armv8l) arch=armv7 debian= ;;
+  *) fail "there is no program for $(uname -s) on $(uname -m): x86_64, aarch64 and armv7 of Linux" ;;
 esac
 # The kernel may be a wider one than the system, as on a Raspberry Pi with a 32-bit system.
 if [ "$arch" = aarch64 ] && [ "$(getconf LONG_BIT 2>/dev/null || echo 64)" = 32 ]; then
-  fail "there is no program for a system of 32 bits yet"
+  arch=armv7 debian=
 fi
 command -v apt-get >/dev/null && command -v systemctl >/dev/null && [ -n "$debian" ] || package=no
 [ $package = no ] || [ "$(id -u)" = 0 ] || fail "the package is installed by root: sudo sh, or --program --prefix ~/.local"

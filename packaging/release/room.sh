@@ -6,7 +6,7 @@
 set -euo pipefail
 room=$1
 readonly newest=sid oldest=bookworm mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
-readonly tools=apt-utils,ca-certificates,cargo,cargo-cyclonedx,g++,gcc,gnupg,jq,libc6-dev,make,openssh-client,perl,pkgconf,rpm,rustc,xz-utils
+readonly tools=apt-utils,ca-certificates,cargo,cargo-cyclonedx,g++,gcc,gnupg,jq,libc6-dev,lld,make,openssh-client,perl,pkgconf,rpm,rustc,xz-utils
 readonly compilers=g++-aarch64-linux-gnu,gcc-aarch64-linux-gnu,gcc-arm-linux-gnueabihf
 readonly libraries=libc6-dev,libssl-dev,unixodbc-dev,zlib1g-dev
 
@@ -37,8 +37,11 @@ for pair in amd64:x86_64-linux-gnu arm64:aarch64-linux-gnu armhf:arm-linux-gnuea
   find "$tree" -type l -lname '/*' -printf '%l\0%p\0' | while IFS= read -r -d '' to && IFS= read -r -d '' link; do
     ln --symbolic --relative --force --no-dereference "$tree$to" "$link"
   done
-  # A compiler that sees these libraries alone.
-  printf '#!/bin/sh\nexec %s --sysroot=/sysroot/%s "$@"\n' "$compiler" "$arch" > "$room.new/usr/local/bin/gcc-$arch"
+  # A compiler that sees these libraries alone. GNU's linker makes a program for arm that ends at its start, if it is larger than a
+  # branch reaches: glibc calls a function of Thumb there whose address lacks the bit that says so (binutils 2.47.50).
+  linker=
+  [[ $arch != armhf ]] || linker=-fuse-ld=lld
+  printf '#!/bin/sh\nexec %s --sysroot=/sysroot/%s %s "$@"\n' "$compiler" "$arch" "$linker" > "$room.new/usr/local/bin/gcc-$arch"
   chmod 755 "$room.new/usr/local/bin/gcc-$arch"
 done
 
