@@ -178,7 +178,7 @@ fn a_move_that_fails_anywhere_loses_and_doubles_nothing() {
         }
     }
     // How many commits there are depends on which writes meet.
-    assert!(failed > 1, "{failed} moves failed");
+    assert!(failed > 2_usize.div_ceil(passes()), "{failed} moves failed");
 }
 
 /// `already_processed` (seed 000) outlives the row: `seen_keys`.
@@ -733,7 +733,7 @@ fn a_file_that_fails_to_get_smaller_is_whole_and_gets_smaller_later() {
     let text = "x".repeat(250_000);
     let mut failed = 0;
     // Each event is a batch of three steps, unless four of them are one; then come the steps that give room back.
-    for nth in (60..200).step_by(7 * passes()) {
+    for nth in (60..200).step_by(7) {
         let faults = Faults::at(Step::Archive, nth);
         let mut rig = Rig::try_with(monthly, faults.clone()).unwrap();
         let receiver = Receiver::new();
@@ -758,7 +758,7 @@ fn a_file_that_fails_to_get_smaller_is_whole_and_gets_smaller_later() {
         until("the file is small", || rig.one(BYTES).parse::<u64>().unwrap() < SMALL);
         assert_eq!(all_rows(&rig), before, "{nth}");
     }
-    assert!(failed > 0, "{failed} failed while the file got smaller");
+    assert!(failed > 1, "{failed} failed while the file got smaller");
 }
 
 /// Issue: "by id, key, webhook-id or aggregate without naming a month".

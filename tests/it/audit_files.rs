@@ -206,7 +206,7 @@ fn a_move_that_fails_anywhere_loses_and_doubles_nothing() {
             assert_eq!(again, all, "{step:?} {nth}");
         }
     }
-    assert!(failed > 1, "{failed} moves failed");
+    assert!(failed > 6_usize.div_ceil(passes()), "{failed} moves failed");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `oncebox support`: one text about this installation for somebody who helps, without secrets and personal data.
 //!
-//! A text and no archive, so that the person who sends it can read it before. What is left out, says [`redaction`].
+//! A text and no archive: its sender can read it first. The file [`redaction`] decides what is left out.
 
 mod machine;
 mod redaction;
