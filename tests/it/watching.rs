@@ -229,11 +229,15 @@ fn a_writer_that_is_stuck_makes_it_unready_within_its_bound() {
     let rig = Rig::new();
     let (go_on, wait) = mpsc::sync_channel::<()>(0);
     let wait = Mutex::new(wait);
+    // The check has a queue of its own: it would be before a job that the writer has not begun.
+    let (begins, begun) = mpsc::channel::<()>();
     let stuck = move |_: &WriteTx<'_>| {
+        begins.send(()).unwrap();
         wait.lock().unwrap().recv().unwrap_err();
         Ok(())
     };
     rig.appliance().store().writer().submit(Queue::Upkeep, stuck, |_| {});
+    begun.recv().unwrap();
     rig.send("GET", "/readyz", &[], b"").is(503).tells("database: cannot be written");
     drop(go_on);
     until("it is ready again", || rig.send("GET", "/readyz", &[], b"").status == 200);
