@@ -88,6 +88,34 @@ expect "$(main_pid)" cat "$work/out"
 fed=$(property oncebox WatchdogTimestampMonotonic)
 wait_for 40 "a sign of life" eval "! is oncebox WatchdogTimestampMonotonic $fed"
 
+step "oncebox setup writes settings, moves the listener, and shows a sample arrive"
+python3 -c '
+from http.server import BaseHTTPRequestHandler, HTTPServer
+class Target(BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.rfile.read(int(self.headers["content-length"])); self.send_response(200); self.end_headers()
+HTTPServer(("127.0.0.1", 8099), Target).serve_forever()' 2>/dev/null &
+target=$!
+before=$(main_pid)
+oncebox setup --public-url https://first.example.com --provider github --pii allow --target http://127.0.0.1:8099/in >"$work/out"
+expect 'Service: has read its settings again' cat "$work/out"
+expect 'it posts to https://first.example.com/in/github' cat "$work/out"
+expect 'arrived: the target answered 200' cat "$work/out"
+[[ $(main_pid) == "$before" ]] || fail "a setting that needs no restart has caused one"
+[[ $(mode $more/setup.toml) == '644 root:root' ]] || fail "it is $(mode $more/setup.toml)"
+exits 77 setpriv --reuid oncebox --regid oncebox --clear-groups oncebox setup --public-url https://second.example.com
+expect 'restarted, and listens on the new address' oncebox setup --listen 127.0.0.1:8720 --trusted-proxy 127.0.0.1
+expect '"status":"ready"' curl -sS http://127.0.0.1:8720/readyz
+systemctl stop oncebox
+expect 'Service: started' oncebox setup --public-url https://third.example.com
+rm -r $more/setup.toml /etc/systemd/system/oncebox.socket.d
+systemctl daemon-reload
+systemctl stop oncebox.socket oncebox.service
+systemctl start oncebox.socket oncebox.service
+oncebox provider delete github --yes
+oncebox subscription delete github --yes
+kill "$target"
+
 step "a webhook signed as Stripe signs comes through nginx"
 openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=hooks.example.com \
   -keyout "$work/nginx.key" -out "$work/nginx.pem" 2>/dev/null

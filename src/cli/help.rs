@@ -21,7 +21,7 @@ const GROUPS: [(&str, &str); 4] = [
     ),
     (
         "Set it up",
-        "config provider subscription credential source event-type token user tenant pii apply \
+        "setup config provider subscription credential source event-type token user tenant pii apply \
          export",
     ),
     (

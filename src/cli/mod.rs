@@ -45,6 +45,7 @@ mod replay;
 mod restore;
 mod secrets;
 mod serve;
+mod setup;
 mod show;
 mod source;
 mod status;
@@ -93,6 +94,7 @@ struct Cli {
 enum Command {
     /// Run the service
     Serve(serve::Serve),
+    Setup(setup::Setup),
     /// Prove exactly-once: 10,000 invoices through crashes, lost answers and hanging receivers
     Demo(demo::Demo),
     /// Measure what Oncebox does on this machine, in half a minute and without an installation
@@ -152,7 +154,7 @@ impl Command {
     #[rustfmt::skip]
     fn run(&self, global: &GlobalArgs) -> Result<(), Failure> {
         run!(self, global, [
-            Serve, Demo, Bench, DemoPart, Status, Top, Consume, Listen, Replay, Trigger,
+            Serve, Setup, Demo, Bench, DemoPart, Status, Top, Consume, Listen, Replay, Trigger,
             VerifySignature, BatchFiles, Pii, Doctor, Support,
             Config, Apply, Export, Backup, Restore, Migrate, Conformance, OpenApi, Completions, Manual
         ])

@@ -63,12 +63,49 @@ struct Signer {
     public_url: Option<String>,
 }
 
+/// A sample that was posted and taken.
+pub(super) struct Sent {
+    /// Where it was posted.
+    pub(super) url: String,
+    pub(super) event_type: String,
+    /// Its id, as the provider gives it.
+    id: String,
+    /// Id of the stored event, or of the batch.
+    pub(super) stored: String,
+    pub(super) is_batch: bool,
+    answer: Value,
+}
+
 impl Trigger {
-    pub(super) fn run(&self, global: &GlobalArgs) -> Result<(), Failure> {
-        let provider = self.provider.as_deref().unwrap_or(&self.scheme);
-        if let Some(path) = &self.new_key {
-            return self.make_key(path, provider);
+    /// A sample of a scheme for the provider of the same name.
+    pub(super) fn of(scheme: &str, connect: ConnectArgs) -> Self {
+        Self {
+            scheme: scheme.to_owned(),
+            provider: None,
+            event_type: None,
+            id: None,
+            secret_file: None,
+            new_key: None,
+            connect,
         }
+    }
+
+    pub(super) fn run(&self, global: &GlobalArgs) -> Result<(), Failure> {
+        if let Some(path) = &self.new_key {
+            return self.make_key(path, self.provider());
+        }
+        let sent = self.send(global)?;
+        if self.connect.json() { out::json(&sent.answer) } else { self.print(&sent) }
+    }
+
+    /// The provider's name.
+    fn provider(&self) -> &str {
+        self.provider.as_deref().unwrap_or(&self.scheme)
+    }
+
+    /// Signs the sample and posts it. Fails if it is not taken; with `BAD_INPUT` if it cannot be signed here.
+    pub(super) fn send(&self, global: &GlobalArgs) -> Result<Sent, Failure> {
+        let provider = self.provider();
         let remote = self.connect.open_as_named(global)?;
         let Intake { tenant, path, url: known_url } = intake_of(&remote, provider, &self.scheme)?;
         let remote = remote.at_intake();
@@ -86,8 +123,8 @@ impl Trigger {
         let at = Clock::machine().wall();
         let id = self.id.clone().unwrap_or_else(|| sample::new_id(&scheme, at, &SystemDraw::new()));
         let event_type =
-            self.event_type.as_deref().unwrap_or_else(|| sample::type_default(&scheme));
-        let subject = Subject { id: &id, event_type, at, url: &url };
+            self.event_type.as_deref().unwrap_or_else(|| sample::type_default(&scheme)).to_owned();
+        let subject = Subject { id: &id, event_type: &event_type, at, url: &url };
         let sample = match KeyPair::read(&scheme, &secret).ok().flatten() {
             Some(pair) => sample::sample_by_key(&scheme, subject, |message| pair.sign(message)),
             None => sample::sample(&scheme, &secret, subject),
@@ -104,10 +141,11 @@ impl Trigger {
         if !(200..300).contains(&answer.status) {
             return Err(refused(&remote, &answer, provider, &self.scheme));
         }
-        if remote.json() {
-            return out::json(&answer.body);
-        }
-        self.print(&remote, &path, &answer.body, &id, event_type)
+        let answer = answer.body;
+        let is_batch = answer.get("batch_id").is_some();
+        let stored = text(&answer, if is_batch { "batch_id" } else { "id" });
+        let url = format!("{}{path}", remote.base());
+        Ok(Sent { url, event_type, id, stored, is_batch, answer })
     }
 
     /// Makes a key pair for samples, and prints how to use it.
@@ -131,30 +169,22 @@ impl Trigger {
         Failure::input(why).and("Leave --secret-file out: the database has secret and settings.")
     }
 
-    fn print(
-        &self,
-        remote: &Remote,
-        path: &str,
-        answer: &Value,
-        id: &str,
-        event_type: &str,
-    ) -> Result<(), Failure> {
-        let batch = answer.get("batch_id").is_some();
-        let stored = text(answer, if batch { "batch_id" } else { "id" });
-        out::line(format_args!("POST {}{path}  {event_type}  {id}", remote.base()))?;
+    fn print(&self, sent: &Sent) -> Result<(), Failure> {
+        let Sent { url, event_type, id, stored, is_batch, answer } = sent;
+        out::line(format_args!("POST {url}  {event_type}  {id}"))?;
         let is_duplicate = answer.get("already_processed").and_then(Value::as_bool) == Some(true)
             || answer.get("repeated").and_then(Value::as_u64).is_some_and(|count| count > 0);
         if is_duplicate {
             out::line(format_args!(
                 "200 already processed: {stored} was stored before; nothing was stored again"
             ))?;
-        } else if batch {
+        } else if *is_batch {
             out::line(format_args!("200 ok: stored as the batch {stored}"))?;
         } else {
             out::line(format_args!("200 ok: stored as {stored}"))?;
         }
-        if batch {
-            let name = self.provider.as_deref().unwrap_or(&self.scheme);
+        if *is_batch {
+            let name = self.provider();
             out::line(format_args!("Next:\n  oncebox webhook list --provider {name}"))?;
         } else {
             out::line(format_args!("Next:\n  oncebox webhook show {stored}"))?;

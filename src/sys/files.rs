@@ -98,6 +98,12 @@ impl NewFile {
         Ok(Self { file, partial, path: path.to_owned(), finished: false })
     }
 
+    /// Lets everybody read it, for what is no secret.
+    pub fn readable(self) -> io::Result<Self> {
+        self.file.set_permissions(Permissions::from_mode(0o644))?;
+        Ok(self)
+    }
+
     /// Writes the content, renames the file to its final name, and syncs both.
     pub fn finish(mut self, content: &[u8]) -> io::Result<()> {
         let path = self.path.clone();

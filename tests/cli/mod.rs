@@ -18,6 +18,7 @@ mod declaring;
 mod diagnosing;
 mod emitting;
 mod event_types;
+mod first_setup;
 mod formatting;
 mod keeping;
 mod lanes;
