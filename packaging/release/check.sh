@@ -6,7 +6,8 @@ set -euo pipefail
 dist=$(realpath "$1")
 shift
 [[ $# -gt 0 ]] || set -- x86_64 aarch64 armv7
-readonly dist mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+here=$(dirname "$(realpath "$0")")
+readonly dist here mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT
 
@@ -63,7 +64,8 @@ try() {
     inside dpkg --purge oncebox >/dev/null 2>&1
   fi
   # The static program beside a machine whose name service has libraries of its own.
-  inside sh /dist/install.sh --program --from /dist
+  cp "$here/newcomer.sh" "$tree/newcomer.sh"
+  inside sh /newcomer.sh /dist || fail "the newcomer on $1 for $2"
   inside /usr/local/bin/oncebox --version >/dev/null
   local outcome=0
   inside ONCEBOX_TOKEN=obx_none timeout 20 /usr/local/bin/oncebox status --server http://nowhere.invalid >"$work/said" 2>&1 || outcome=$?
