@@ -106,7 +106,7 @@ expect 'arrived: the target answered 200' cat "$work/out"
 exits 77 setpriv --reuid oncebox --regid oncebox --clear-groups oncebox setup --public-url https://second.example.com
 expect 'restarted, and listens on the new address' oncebox setup --listen 127.0.0.1:8720 --trusted-proxy 127.0.0.1
 expect '"status":"ready"' curl -sS http://127.0.0.1:8720/readyz
-systemctl stop oncebox
+systemctl stop oncebox.socket oncebox.service
 expect 'Service: started' oncebox setup --public-url https://third.example.com
 rm -r $more/setup.toml /etc/systemd/system/oncebox.socket.d
 systemctl daemon-reload

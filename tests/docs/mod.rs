@@ -4,6 +4,8 @@
 //! Few things differ from the page: ports are free ones, the demo and the conformance program are given less to do, a
 //! reader's own program is one of the test's, and what cargo runs has been built before.
 
+mod pages;
+
 use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::path::Path;
@@ -15,6 +17,7 @@ use crate::rig::receiver::Receiver;
 use serde_json::Value;
 
 const README: &str = include_str!("../../README.md");
+const INTEGRATOR: &str = include_str!("../../docs/integrator.md");
 const EXAMPLES: &str = include_str!("../../examples/README.md");
 const CONSUMERS: &str = include_str!("../../docs/consumers.md");
 const GUARDS: &str = include_str!("../../docs/guards.md");
@@ -108,7 +111,7 @@ fn run(script: &str, directory: &Path, port: u16) -> String {
 }
 
 #[test]
-fn the_ten_minutes_of_the_readme_work_as_printed() {
+fn the_two_minutes_of_the_readme_work_as_printed() {
     let directory = tempfile::tempdir().unwrap();
     let (home, port) = (directory.path(), free_port());
     let all = blocks(README);
@@ -145,6 +148,17 @@ fn the_ten_minutes_of_the_readme_work_as_printed() {
     let _service = start(serve, home, port);
     let events = run("oncebox event list --aggregate-id 4711 --json", home, port);
     assert_eq!(events.matches("invoice.paid:4711").count(), 1, "{events}");
+}
+
+#[test]
+fn the_first_page_of_an_integrator_works_as_printed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (home, port) = (directory.path(), free_port());
+    let all = blocks(INTEGRATOR);
+    let [Block { shell: "client", text }] = all.as_slice() else { panic!("one block is run") };
+    let _service = start("oncebox serve", home, port);
+    let seen = run(text, home, port);
+    assert!(seen.contains("Provider stripe: created") && seen.contains("invoice.paid"), "{seen}");
 }
 
 #[test]

@@ -423,7 +423,8 @@ fn every_document_has_one_title_and_names_only_files_that_exist() {
             !in_code && line.starts_with("# ")
         });
         let count = titles.count();
-        if count != 1 {
+        // Each part of the site is a title of its summary.
+        if count != 1 && !document.ends_with("docs/SUMMARY.md") {
             faults.push(format!("{}: {count} titles; a document has one", shown(&document)));
         }
         for path in named_paths(&text) {
