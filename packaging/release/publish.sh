@@ -53,6 +53,12 @@ for file in INSTALL.md packaging/release/install.sh; do
 done
 chmod +x "$dist/install.sh"
 
+# What is new: the topmost section of the changelog.
+{
+  printf '# Oncebox %s\n\nBefore an upgrade: docs/operating.md, "Upgrade and removal".\n' "$VERSION"
+  awk '/^## / { sections++ } sections == 1 && !/^## /' "$source/CHANGELOG.md"
+} > "$dist/NOTES.md"
+
 # The key's public half goes into install.sh, which checks the signature where ssh-keygen is there, and the sums always.
 public=$(ssh-keygen -y -f /release/keys/ssh)
 echo "releases@oncebox namespaces=\"$namespace\" $public" > "$dist/allowed_signers"

@@ -180,6 +180,8 @@ fn webhook(name: &str, about: &str, schema: &Value, example: Option<&Value>) -> 
         "tags": ["Event types"],
         "summary": name,
         "description": about,
+        // Its signature proves it (docs/formats.md), which the receiver checks.
+        "security": [],
         "requestBody": { "required": true, "content": { "application/json": content } },
         "responses": { "2XX": { "description": "The event is accepted." } },
     } })

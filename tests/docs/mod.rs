@@ -449,7 +449,7 @@ fn every_other_command_of_the_readme_is_known_here() {
     for block in blocks(README).iter().filter(|block| block.shell.is_empty()) {
         for line in block.text.lines() {
             match line {
-                "cargo run --release -- demo" => {
+                "cargo run -- demo" => {
                     let report = directory.path().join("report.html");
                     let demo = format!("oncebox demo --invoices 100 --report {}", report.display());
                     let said = run(&demo, directory.path(), free_port());

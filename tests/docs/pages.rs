@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use oncebox::store::schema::{Steps, VERSION};
+
 /// The pages below a directory, by their paths from the repository.
 fn pages(directory: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).unwrap() {
@@ -81,6 +83,15 @@ fn each_link_of_the_pages_leads_to_a_file_and_to_a_heading() {
         }
     }
     assert!(count > 100, "{count}");
+}
+
+#[test]
+fn the_table_of_upgrades_says_what_this_program_opens() {
+    let page = include_str!("../../docs/operating.md");
+    let program = env!("CARGO_PKG_VERSION").rsplit_once('.').unwrap().0;
+    let Steps { oldest, .. } = Steps::RELEASED;
+    let row = format!("\n{program} | {VERSION} | {oldest} to {}, after a copy |", VERSION - 1);
+    assert!(page.contains(&row), "docs/operating.md has no row{row}");
 }
 
 #[test]
