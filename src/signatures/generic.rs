@@ -78,8 +78,8 @@ impl Generic {
         match &self.0.check {
             Check::Hmac(check) => long_enough(check.secret_encoding.key(text.as_bytes())?.len()),
             Check::Ed25519(check) => check.public_key(text).map(drop),
-            Check::Token { .. } => long_enough(text.len()),
-            Check::Basic { .. } => check_password(text),
+            Check::Token(_) => long_enough(text.len()),
+            Check::Basic(_) => check_password(text),
         }
     }
 
@@ -91,14 +91,14 @@ impl Generic {
         match &self.0.check {
             Check::Hmac(check) => check.verify_hmac(secrets, incoming, &self.0.event_id),
             Check::Ed25519(check) => check.verify_ed25519(secrets, incoming, &self.0.event_id),
-            Check::Token { header, prefix } => {
+            Check::Token(TokenCheck { header, prefix }) => {
                 let value = needed(incoming.headers, header)?;
                 let token = value
                     .strip_prefix(prefix.as_str())
                     .ok_or_else(|| malformed(header, "it has another prefix"))?;
                 shared::matching(secrets, |secret| same_secret(token.as_bytes(), secret))
             }
-            Check::Basic { user } => shared::basic(user, secrets, incoming),
+            Check::Basic(BasicCheck { user }) => shared::basic(user, secrets, incoming),
         }
     }
 
@@ -135,8 +135,8 @@ impl Generic {
     pub(super) fn is_proof(&self, name: &str) -> bool {
         match &self.0.check {
             Check::Hmac(check) | Check::Ed25519(check) => check.header.has(name),
-            Check::Token { header, .. } => header.eq_ignore_ascii_case(name),
-            Check::Basic { .. } => name.eq_ignore_ascii_case("authorization"),
+            Check::Token(TokenCheck { header, .. }) => header.eq_ignore_ascii_case(name),
+            Check::Basic(_) => name.eq_ignore_ascii_case("authorization"),
         }
     }
 
@@ -264,19 +264,29 @@ pub enum Check {
     /// A signature with a key pair (ed25519); the secret is the public key.
     Ed25519(#[serde(deserialize_with = "json_fields::object")] SignedCheck),
     /// A shared token in a header field. As JSON: `{"token":{"header":"X-Gitlab-Token"}}`.
-    Token {
-        /// The header that carries it.
-        #[schemars(regex(pattern = HEADER_NAME))]
-        header: String,
-        /// The text before the token, such as `Bearer `.
-        #[serde(default, skip_serializing_if = "String::is_empty")]
-        prefix: String,
-    },
+    Token(#[serde(deserialize_with = "json_fields::object")] TokenCheck),
     /// A user name and a password (basic authentication); the secret is the password.
-    Basic {
-        /// The user name.
-        user: String,
-    },
+    Basic(#[serde(deserialize_with = "json_fields::object")] BasicCheck),
+}
+
+/// A shared token in a header field.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TokenCheck {
+    /// The header that carries it.
+    #[schemars(regex(pattern = HEADER_NAME))]
+    pub header: String,
+    /// The text before the token, such as `Bearer `.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub prefix: String,
+}
+
+/// A user name and a password.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BasicCheck {
+    /// The user name.
+    pub user: String,
 }
 
 /// A signature over a template.
@@ -392,9 +402,9 @@ impl Settings {
                 return Err(SettingsError::HashOfEd25519);
             }
             Check::Hmac(check) | Check::Ed25519(check) => check.fits(&self.event_id)?,
-            Check::Token { header, .. } => header_name(header)?,
-            Check::Basic { user } if is_user(user) => {}
-            Check::Basic { .. } => return Err(SettingsError::User),
+            Check::Token(TokenCheck { header, .. }) => header_name(header)?,
+            Check::Basic(BasicCheck { user }) if is_user(user) => {}
+            Check::Basic(_) => return Err(SettingsError::User),
         }
         if let IdPlace::Header(name) = &self.event_id {
             if self.items.is_some() {
