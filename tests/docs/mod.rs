@@ -18,6 +18,7 @@ use serde_json::Value;
 
 const README: &str = include_str!("../../README.md");
 const INTEGRATOR: &str = include_str!("../../docs/integrator.md");
+const NO_PUBLIC_ADDRESS: &str = include_str!("../../docs/no-public-address.md");
 const EXAMPLES: &str = include_str!("../../examples/README.md");
 const CONSUMERS: &str = include_str!("../../docs/consumers.md");
 const GUARDS: &str = include_str!("../../docs/guards.md");
@@ -159,6 +160,45 @@ fn the_first_page_of_an_integrator_works_as_printed() {
     let _service = start("oncebox serve", home, port);
     let seen = run(text, home, port);
     assert!(seen.contains("Provider stripe: created") && seen.contains("invoice.paid"), "{seen}");
+}
+
+#[test]
+fn a_relay_hands_a_webhook_to_a_box_as_printed() {
+    let [relay, boxed] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let (relay, boxed) = (relay.path(), boxed.path());
+    let ports = [free_port(), free_port()];
+    let page = NO_PUBLIC_ADDRESS
+        .replace("10.8.0.2:8711", &format!("127.0.0.1:{}", ports[1]))
+        .replace("10.8.0.0/24", "127.0.0.0/8")
+        .replace("/etc/oncebox", &relay.display().to_string());
+    let all = blocks(&page);
+    let shells: Vec<&str> = all.iter().map(|block| block.shell).collect();
+    assert_eq!(shells, ["relay", "relay", "box", "relay"]);
+    let [secret, apply, provider, trigger] = [0, 1, 2, 3].map(|n| all[n].text);
+    let settings = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next());
+    std::fs::write(relay.join("oncebox.toml"), "").unwrap();
+    std::fs::create_dir(relay.join("conf.d")).unwrap();
+    std::fs::write(relay.join("conf.d/relay.toml"), settings.unwrap()).unwrap();
+    std::fs::write(relay.join("stripe.secret"), "whsec_of_the_shop_at_stripe\n").unwrap();
+
+    let _relay = start("oncebox serve", relay, ports[0]);
+    let _box = start("oncebox serve", boxed, ports[1]);
+    run(secret, relay, ports[0]);
+    std::fs::copy(relay.join("relay.secret"), boxed.join("relay.secret")).unwrap();
+    run(provider, boxed, ports[1]);
+    run(apply, relay, ports[0]);
+    run(trigger, relay, ports[0]);
+    let until = Instant::now() + crate::rig::PATIENCE;
+    loop {
+        let came = parsed(&run("oncebox webhook list --json", boxed, ports[1]));
+        let came = came["items"].as_array().unwrap().clone();
+        if let [webhook] = came.as_slice() {
+            assert_eq!([&webhook["provider"], &webhook["event_type"]], ["relay", "invoice.paid"]);
+            return;
+        }
+        assert!(came.is_empty() && Instant::now() < until, "{came:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 #[test]
