@@ -5,7 +5,7 @@
 #   ONCEBOX_SIGNING_KEY   an SSH key (ssh-keygen -t ed25519), which signs SHA256SUMS
 #   ONCEBOX_APT_KEY       an OpenPGP secret key in a file (gpg --export-secret-keys), which signs the apt repository
 #   ONCEBOX_DOWNLOADS     the address that the folder is uploaded to, which install.sh and INSTALL.md name
-# ONCEBOX_PROFILE=release builds faster and larger programs than the profile dist. Needs root, git, debootstrap and systemd-nspawn;
+# ONCEBOX_PROFILE=release builds faster and larger programs than the profile dist. Needs root, buildah, git, debootstrap and systemd-nspawn;
 # a network until the sources are there, and none afterwards. The first run makes the room of release/room.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -19,7 +19,7 @@ version=$1
 shift
 [[ $# -gt 0 ]] || set -- x86_64 aarch64 armv7
 [[ $EUID == 0 ]] || fail "it needs root, to make a Debian"
-for tool in debootstrap git systemd-nspawn; do
+for tool in buildah debootstrap git systemd-nspawn; do
   command -v "$tool" >/dev/null || fail "it needs $tool"
 done
 for key in ONCEBOX_SIGNING_KEY ONCEBOX_APT_KEY; do
@@ -63,6 +63,9 @@ for arch; do
   step "programs and packages for $arch"
   inside --setenv=CARGO_HOME=/release/cargo --setenv=HOME=/root bash /release/source/packaging/release/build.sh "$arch" "$profile"
 done
+
+step "the image"
+packaging/release/image.sh "$work/dist" "$version" "$room/etc/ssl/certs/ca-certificates.crt" "$(git log -1 --format=%ct)"
 
 step "the list of what is in them, the repository, sums and signatures"
 install -m 0600 "$ONCEBOX_SIGNING_KEY" "$work/keys/ssh"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tries a release as those do who download it: signature and sums, the programs, apt-get and install.sh on Debian 12 and 13.
 #   check.sh DIRECTORY [ARCHITECTURE…]     default: x86_64 aarch64 armv7, those of other machines by qemu-user
-# Needs root, debootstrap, and qemu-user-static with its entry in binfmt_misc for another machine's programs.
+# Needs root, buildah, debootstrap, and qemu-user-static with its entry in binfmt_misc for another machine's programs.
 set -euo pipefail
 dist=$(realpath "$1")
 shift
@@ -40,6 +40,18 @@ for arch; do
   [[ $outcome == 0 ]] || { cat "$work/said" >&2; fail "the demo"; }
   grep 'shipments' "$work/said"
 done
+
+# This machine's half of the image, if there is an image.
+image=$(compgen -G "$dist/oncebox-*-image.tar" || true)
+if [[ -n $image ]]; then
+  step "the image"
+  version=$(basename "$image" -image.tar)
+  store() { buildah --storage-driver vfs --root "$work/store" --runroot "$work/run" "$@"; }
+  box=$(store from --quiet "oci-archive:$image:${version#oncebox-}")
+  store run --isolation chroot "$box" -- /usr/bin/oncebox --data /var/lib/oncebox keys new /var/lib/oncebox/master.key >"$work/said" ||
+    { cat "$work/said" >&2; fail "the program of the image"; }
+  store rm "$box" >/dev/null
+fi
 
 # debian SUITE ARCH: makes a tree.
 debian() {
