@@ -148,6 +148,11 @@ fn what_cannot_be_set_up_is_refused_before_anything_is_changed() {
     let ran = run(&mut command, "");
     ran.ends(78, &["listen.public_url is set elsewhere", "environment ONCEBOX_LISTEN__PUBLIC_URL"]);
 
+    // A token that is refused is said at once, and not waited for.
+    let none = rig.file("none", "obx_none\n").display().to_string();
+    let refused = rig.run(&["setup", "--public-url", PUBLIC, "--token-file", &none]);
+    refused.ends(77, &["The token is from"]);
+
     let secret = rig.file("secret", "a-secret-of-a-provider\n").display().to_string();
     let made = ["provider", "create", "stripe", "--scheme", "github", "--pii", "allow"];
     rig.ok(&[&made[..], &["--secret-file", &secret]].concat());

@@ -28,22 +28,20 @@ pub(super) fn with_settings(
     change: &SettingsChange,
     report: &mut Report,
 ) -> Result<Remote, Failure> {
-    let found = running(connect, global, change);
-    let why = match found {
+    let why = match running(connect, global, change) {
         Ok(remote) => return Ok(remote),
+        Err(why) if !is_awaited(&why) => return Err(why),
         Err(why) => why,
     };
     if is_packaged(&change.settings) {
         let did = by_systemd(change)?;
         report.say(format_args!("Service: {did}"))?;
-    } else if why.code == exit::UNREACHABLE {
-        out::note(
-            "The service does not run. Start it in another terminal, in this directory: oncebox serve",
-        );
     } else if why.code == exit::CONFLICT {
         out::note("Restart the service now, so that it has these settings.");
     } else {
-        return Err(why);
+        out::note(
+            "The service does not run. Start it in another terminal, in this directory: oncebox serve",
+        );
     }
     wait(connect, global, change)
 }
@@ -60,6 +58,7 @@ fn wait(
     loop {
         match running(connect, global, change) {
             Ok(remote) => return Ok(remote),
+            Err(why) if !is_awaited(&why) => return Err(why),
             Err(why) if !is_watched && clock.monotonic() >= end => {
                 let again = "The settings are written. Once the service runs with them, run the same command again.";
                 return Err(Failure { code: exit::TEMPORARY, ..why }.and(again));
@@ -68,6 +67,11 @@ fn wait(
             Err(_not_yet) => Stop::new().wait(LOOK_EVERY),
         };
     }
+}
+
+/// Whether the service may have the settings in a moment.
+fn is_awaited(why: &Failure) -> bool {
+    matches!(why.code, exit::UNREACHABLE | exit::CONFLICT | exit::TEMPORARY)
 }
 
 /// The service if it answers, and has the settings. Fails with `CONFLICT` if it has others.

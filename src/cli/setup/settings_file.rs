@@ -23,8 +23,8 @@ const MAIN: &str = "oncebox.toml";
 const OWN: &str = "conf.d/setup.toml";
 const MAIN_TEXT: &str = "# Settings of Oncebox. `oncebox config default` prints all keys with their defaults.\n\
                          # More files: conf.d/*.toml beside this one; each overrides what was read before.\n";
-const OWN_TEXT: &str = "# Written by `oncebox setup`, which writes it anew. Your own settings belong into the file above\n\
-                        # this directory, or into another file of it.\n";
+const OWN_TEXT: &str = "# Written by `oncebox setup`, which writes it anew. It overrides oncebox.toml beside this directory. Your own settings\n\
+                        # belong there, or into a file here with a later name, which overrides this one.\n";
 
 /// What the wishes change of the settings.
 pub(super) struct SettingsChange {
