@@ -23,14 +23,14 @@ pub(super) fn asked(lines: &mut impl BufRead, settings: &Settings) -> Result<Wis
     )?;
     let public_url = ask(
         lines,
-        "2/5  URL under which providers reach this box, like https://hooks.example.com; - for none",
+        "2/5  URL under which providers reach this box, like https://hooks.example.com",
         settings.listen.public_url.as_deref().unwrap_or_default(),
         |answer| checked(settings, "listen.public_url", answer),
     )?;
     let proxies: Vec<String> =
         settings.listen.trusted_proxies.iter().map(ToString::to_string).collect();
-    let usual = match (proxies.as_slice(), public_url.is_empty()) {
-        ([], false) => "127.0.0.1".to_owned(),
+    let usual = match (proxies.as_slice(), given(public_url.clone())) {
+        ([], Some(_)) => "127.0.0.1".to_owned(),
         _ => proxies.join(", "),
     };
     let proxies = ask(
@@ -109,9 +109,12 @@ fn given(answer: String) -> Option<String> {
     Some(answer).filter(|answer| !matches!(answer.as_str(), "" | "-"))
 }
 
-/// Whether a key may have this value.
+/// Whether a key may have this value. One that is set is not removed here: the file that sets it may be a person's.
 fn checked(settings: &Settings, path: &str, answer: &str) -> Result<(), String> {
     match given(answer.to_owned()) {
+        None if settings_file::is_set(settings, path) => {
+            Err(format!("{path} is set; oncebox config show says where: remove it there"))
+        }
         None => Ok(()),
         Some(value) => settings_file::set(&mut settings.clone(), path, &value)
             .map_err(|wrong| format!("{path} {wrong}")),
@@ -129,5 +132,38 @@ fn provider(answer: &str) -> Result<(), String> {
             wishes::scheme(kind).map(drop).map_err(|failure| failure.message)
         }
         other => Err(format!("there is no scheme {other}; ? lists them")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(settings: &Settings, answers: &str) -> Result<Wishes, Failure> {
+        asked(&mut answers.as_bytes(), settings)
+    }
+
+    #[test]
+    fn an_empty_line_keeps_what_is_set_and_nothing_is_removed() {
+        let mut settings = Settings::default();
+        settings.listen.public_url = Some("https://a.example".to_owned());
+        let wishes = answered(&settings, "\n-\n\n\n-\n\n").unwrap();
+        assert_eq!(wishes.listen.as_deref(), Some("127.0.0.1:8710"));
+        assert_eq!(wishes.public_url.as_deref(), Some("https://a.example"));
+        assert_eq!(wishes.trusted_proxies, ["127.0.0.1"]);
+        assert_eq!((wishes.provider, wishes.target), (None, None));
+    }
+
+    #[test]
+    fn without_a_public_url_no_proxy_is_expected() {
+        let wishes = answered(&Settings::default(), "\n\n\n\n\n").unwrap();
+        assert!(wishes.public_url.is_none() && wishes.trusted_proxies.is_empty());
+    }
+
+    #[test]
+    fn answers_that_end_early_change_nothing() {
+        let ended = answered(&Settings::default(), "\n\n").unwrap_err();
+        assert_eq!(ended.code, exit::USAGE);
+        assert!(ended.message.contains("nothing was changed"), "{}", ended.message);
     }
 }

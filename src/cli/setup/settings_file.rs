@@ -149,6 +149,12 @@ pub(super) fn set(settings: &mut Settings, path: &str, value: &str) -> Result<()
     key.map_or(Ok(()), |key| key.put(settings, RawSetting::Text(value)))
 }
 
+/// Whether a key has another value than its default.
+pub(super) fn is_set(settings: &Settings, path: &str) -> bool {
+    let key = KEYS.iter().find(|key| key.path() == path);
+    key.is_some_and(|key| key.get(settings) != key.get(&Settings::default()))
+}
+
 /// Allows the addresses of a target that would not be called. Returns them.
 fn allow(settings: &mut Settings, url: &str) -> Result<Vec<(IpAddr, Reason)>, Failure> {
     let parsed = TargetUrl::parse(url).map_err(|why| Failure::usage(format!("--target: {why}")))?;
