@@ -81,16 +81,17 @@ fn append(conn: &mut Connection, key: &str) {
     tx.commit().unwrap();
 }
 
-/// The event as it is shown, without what each event has for itself.
+/// The event as it is shown once it has its delivery, without what each event has for itself.
 fn shown(rig: &Rig, key: &str) -> Value {
-    until(&format!("{key} is there"), || {
-        !rig.get(&format!("/v1/events?idempotency_key={key}"))["items"]
-            .as_array()
-            .unwrap()
-            .is_empty()
+    let listed = || {
+        let found = rig.get(&format!("/v1/events?idempotency_key={key}"))["items"].clone();
+        found.get(0).cloned()
+    };
+    // What is written into the file is there before it is routed.
+    until(&format!("{key} is routed"), || {
+        listed().is_some_and(|event| event["open_deliveries"] == 1)
     });
-    let listed = rig.get(&format!("/v1/events?idempotency_key={key}"));
-    let id = listed["items"][0]["id"].as_str().unwrap().to_owned();
+    let id = text(&listed().unwrap(), "id");
     let mut event = rig.get(&format!("/v1/events/{id}"));
     let fields = event.as_object_mut().unwrap();
     for own in ["id", "idempotency_key", "webhook_id", "received_at", "trace_id"] {
