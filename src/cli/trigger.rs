@@ -63,6 +63,15 @@ struct Signer {
     public_url: Option<String>,
 }
 
+/// A signed sample.
+pub(super) struct Signed {
+    remote: Remote,
+    path: String,
+    id: String,
+    event_type: String,
+    sample: sample::Sample,
+}
+
 /// A sample that was posted and taken.
 pub(super) struct Sent {
     /// Where it was posted.
@@ -94,7 +103,7 @@ impl Trigger {
         if let Some(path) = &self.new_key {
             return self.make_key(path, self.provider());
         }
-        let sent = self.send(global)?;
+        let sent = self.post(self.signed(global)?)?;
         if self.connect.json() { out::json(&sent.answer) } else { self.print(&sent) }
     }
 
@@ -103,8 +112,8 @@ impl Trigger {
         self.provider.as_deref().unwrap_or(&self.scheme)
     }
 
-    /// Signs the sample and posts it. Fails if it is not taken; with `BAD_INPUT` if it cannot be signed here.
-    pub(super) fn send(&self, global: &GlobalArgs) -> Result<Sent, Failure> {
+    /// Signs the sample. Fails with `BAD_INPUT` where no sample of the scheme can be signed.
+    pub(super) fn signed(&self, global: &GlobalArgs) -> Result<Signed, Failure> {
         let provider = self.provider();
         let remote = self.connect.open_as_named(global)?;
         let Intake { tenant, path, url: known_url } = intake_of(&remote, provider, &self.scheme)?;
@@ -135,11 +144,17 @@ impl Trigger {
             }
             _ => Failure::input(error),
         })?;
+        Ok(Signed { remote, path, id, event_type, sample })
+    }
+
+    /// Posts a sample. Fails if the intake refuses it.
+    pub(super) fn post(&self, signed: Signed) -> Result<Sent, Failure> {
+        let Signed { remote, path, id, event_type, sample } = signed;
         let answer = remote
             .exchange("POST", &path, sample.headers, &sample.body, TIMEOUT)
             .map_err(|error| remote.unreachable(&error))?;
         if !(200..300).contains(&answer.status) {
-            return Err(refused(&remote, &answer, provider, &self.scheme));
+            return Err(refused(&remote, &answer, self.provider(), &self.scheme));
         }
         let answer = answer.body;
         let is_batch = answer.get("batch_id").is_some();

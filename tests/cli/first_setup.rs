@@ -61,6 +61,9 @@ fn a_target_that_fails_is_said_with_what_to_do() {
         1,
         &["the sample did not arrive: ", "answered 400", "oncebox subscription test stripe"],
     );
+    // So is a sample that the intake refuses.
+    rig.ok(&["provider", "change", "stripe", "--body-bytes-max", "16"]);
+    rig.run(&to(&target.url, &[])).ends(65, &["the body is larger than allowed here"]);
     // Without a provider a ping is sent.
     let all = rig.run(&["setup", "--target", &target.url]);
     all.ends(1, &[]).prints(&["Subscription everything: created", "It does not work"]);

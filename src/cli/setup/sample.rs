@@ -21,8 +21,8 @@ pub(super) fn webhook(
     to: Option<&str>,
     report: &mut Report,
 ) -> Result<(), Failure> {
-    let sent = match trigger.send(global) {
-        Ok(sent) => sent,
+    let signed = match trigger.signed(global) {
+        Ok(signed) => signed,
         // Some schemes sign with a key that only the provider has.
         Err(why) if why.code == exit::BAD_INPUT => {
             report.say(format_args!("Sample: none, {}", why.message))?;
@@ -30,7 +30,7 @@ pub(super) fn webhook(
         }
         Err(why) => return Err(why),
     };
-    let Sent { url, event_type, stored, is_batch, .. } = sent;
+    let Sent { url, event_type, stored, is_batch, .. } = trigger.post(signed)?;
     report.say(format_args!("Sample: {event_type} to {url}"))?;
     report.say(format_args!("  stored as {stored}"))?;
     report.part("sample", json!({ "url": url, "event_type": event_type, "stored": stored }));
