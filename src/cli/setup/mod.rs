@@ -1,7 +1,7 @@
 //! `oncebox setup`: from an installed program to the first webhook that arrives.
 //!
-//! It may be run again: what is there stays, what is missing is made. [`wishes`] has what is wanted, from flags or from
-//! [`questions`]; [`settings_file`] and [`service`] bring settings into force; [`sample`] shows that an event arrives.
+//! A second run keeps all objects and makes the missing ones. The flags are [`wishes`], which [`questions`] fills in on a
+//! terminal; [`settings_file`] and [`service`] bring settings into force; [`sample`] shows that an event arrives.
 
 mod questions;
 mod sample;

@@ -109,7 +109,7 @@ fn given(answer: String) -> Option<String> {
     Some(answer).filter(|answer| !matches!(answer.as_str(), "" | "-"))
 }
 
-/// Whether a key may have this value. One that is set is not removed here: the file that sets it may be a person's.
+/// Whether a key may have this value. No value is removed here, because a person may have written its file.
 fn checked(settings: &Settings, path: &str, answer: &str) -> Result<(), String> {
     match given(answer.to_owned()) {
         None if settings_file::is_set(settings, path) => {

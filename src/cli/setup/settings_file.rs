@@ -1,4 +1,4 @@
-//! The settings that setup changes, and the file that it writes them into: `conf.d/setup.toml` beside the settings file.
+//! The settings of a setup, and their file: `conf.d/setup.toml` beside the settings file.
 //!
 //! That file is written anew by each run, and keeps what an earlier run has set. The settings file itself is made if there
 //! is none, and never changed.
