@@ -14,6 +14,8 @@ pub(crate) mod floor;
 pub(crate) mod history;
 pub(crate) mod load;
 pub(crate) mod plot;
+#[path = "../../tests/rig/port.rs"]
+pub(crate) mod port;
 pub(crate) mod report;
 pub(crate) mod server;
 pub(crate) mod sink;

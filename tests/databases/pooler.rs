@@ -4,7 +4,8 @@
 use crate::databases::erp::{self, Erp, erps, redirect, stored, until_stored};
 use crate::databases::process::prelude::*;
 use crate::databases::stock;
-use crate::guards::server::{Home, Running, found, free_port};
+use crate::guards::server::{Home, Running, found};
+use crate::rig::port::free_port;
 
 /// Transactions of a test, each with a row.
 const ROWS: usize = 60;

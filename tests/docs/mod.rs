@@ -7,12 +7,12 @@
 mod pages;
 
 use std::collections::BTreeSet;
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::rig::executable;
+use crate::rig::port::free_port;
 use crate::rig::receiver::Receiver;
 use serde_json::Value;
 
@@ -48,10 +48,6 @@ fn blocks(page: &str) -> Vec<Block<'_>> {
         }
     }
     found
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 fn shell(script: &str, directory: &Path, port: u16) -> Command {

@@ -6,6 +6,7 @@
 use std::process::Child;
 
 use crate::fault::process::prelude::*;
+use crate::rig::port::free_port;
 
 const PAGE: &str = include_str!("../../docs/files.md");
 
@@ -53,7 +54,7 @@ impl Partner {
             run("chmod", &["711", &partner.path("")]);
         }
         partner.open();
-        let keys = run("ssh-keyscan", &["-p", &partner.port.to_string(), "127.0.0.1"]);
+        let keys = run("ssh-keyscan", &["-T", "120", "-p", &partner.port.to_string(), "127.0.0.1"]);
         fs::write(partner.path("hosts"), keys + "\n").unwrap();
         Some(partner)
     }
@@ -133,12 +134,17 @@ impl Drop for Mounted {
     }
 }
 
+/// The contents of the files of a folder, in the order of their names. A file that gets another name meanwhile is left out.
 fn contents(folder: &Path) -> Vec<String> {
     let mut paths: Vec<PathBuf> =
         fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.retain(|path| path.is_file());
     paths.sort();
-    paths.iter().map(|path| fs::read_to_string(path).unwrap()).collect()
+    let read = |path: &PathBuf| match fs::read_to_string(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        content => Some(content.unwrap()),
+    };
+    paths.iter().filter_map(read).collect()
 }
 
 fn found(program: &str) -> Option<PathBuf> {
@@ -149,10 +155,6 @@ fn found(program: &str) -> Option<PathBuf> {
 
 fn is_root() -> bool {
     run("id", &["-u"]) == "0"
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 #[track_caller]

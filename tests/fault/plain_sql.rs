@@ -10,7 +10,7 @@ fn rows_inserted_by_plain_sql_survive_any_kill_and_become_one_event_each() {
     let mut count = 0;
     for kill in 0..6 {
         let erp = Connection::open(&path).unwrap();
-        erp.busy_timeout(Duration::from_secs(10)).unwrap();
+        erp.busy_timeout(Duration::from_mins(1)).unwrap();
         erp.run(&format!(
             "INSERT INTO outbox (event_type, idempotency_key, payload)
              WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 400)
@@ -44,7 +44,7 @@ fn a_service_starts_beside_an_erp_that_goes_from_one_long_transaction_to_the_nex
     let process = thread::scope(|threads| {
         threads.spawn(|| {
             let erp = Connection::open(&path).unwrap();
-            erp.busy_timeout(Duration::from_secs(30)).unwrap();
+            erp.busy_timeout(Duration::from_mins(1)).unwrap();
             // Not for ever: a start that fails would never tell that it is over.
             for () in std::iter::repeat_n((), 200).take_while(|()| !is_over.load(Ordering::Relaxed))
             {

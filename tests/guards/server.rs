@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::rig::port::free_port;
+
 /// How long a server may take to answer, and to stop.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(3);
 
 /// Where a program is: where Debian puts those of servers, else in `PATH`. The `psql` in Debian's `PATH` is a script that
 /// looks for the right one, which takes longer than what it is asked.
@@ -148,12 +150,6 @@ fn children(parent: u32) -> Vec<u32> {
 fn is_running(id: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
     !stat.is_empty() && !stat.contains(") Z ")
-}
-
-/// A port that nobody uses now.
-pub(crate) fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
 }
 
 #[allow(dead_code, reason = "each test program uses the part of it that it needs")]

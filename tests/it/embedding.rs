@@ -11,7 +11,7 @@ use crate::rig::prelude::*;
 
 fn open(path: &Path) -> Connection {
     let conn = Connection::open(path).unwrap();
-    conn.busy_timeout(Duration::from_secs(10)).unwrap();
+    conn.busy_timeout(Duration::from_mins(1)).unwrap();
     conn
 }
 

@@ -14,7 +14,7 @@ use rusqlite::{Connection, OpenFlags, Row};
 pub(crate) fn open(path: &Path) -> Connection {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags).unwrap();
-    conn.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
+    conn.busy_timeout(std::time::Duration::from_mins(1)).unwrap();
     conn
 }
 
@@ -25,7 +25,7 @@ pub(crate) const OUTBOX: &str = "CREATE TABLE IF NOT EXISTS outbox (
 /// A file of an ERP with an outbox.
 pub(crate) fn new_outbox(path: &Path) -> Connection {
     let erp = Connection::open(path).unwrap();
-    erp.busy_timeout(std::time::Duration::from_secs(10)).unwrap();
+    erp.busy_timeout(std::time::Duration::from_mins(1)).unwrap();
     erp.run(OUTBOX);
     erp
 }

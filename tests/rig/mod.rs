@@ -7,6 +7,7 @@ pub(crate) mod contract;
 pub(crate) mod executable;
 pub(crate) mod file;
 pub(crate) mod http;
+pub(crate) mod port;
 pub(crate) mod prelude;
 pub(crate) mod process;
 pub(crate) mod receiver;
@@ -401,7 +402,7 @@ impl Rig {
         let mut conn = rusqlite::Connection::open(self.data().join(DATABASE)).unwrap();
         // A transaction that reads first could fail at once.
         conn.set_transaction_behavior(rusqlite::TransactionBehavior::Immediate);
-        conn.busy_timeout(Duration::from_secs(10)).unwrap();
+        conn.busy_timeout(Duration::from_mins(1)).unwrap();
         conn
     }
 
