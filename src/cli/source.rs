@@ -28,7 +28,7 @@ const VERBS: &[CommandRow] = &[
                 .help("A folder that receives files: JSON, NDJSON, CSV or XML"),
             own("list")
                 .value("PRESET")
-                .help("A provider's own list over HTTP: stripe, or json for any list"),
+                .help("A list over HTTP: stripe, gocardless, paypal, shopify, woocommerce, mollie, erpnext, business_central, or json for any list"),
             own("settings")
                 .value("JSON")
                 .help("Kind and settings as JSON, as the API takes them: `{\"kind\":\"sqlite\",\"settings\":{…}}`"),
@@ -55,11 +55,11 @@ const VERBS: &[CommandRow] = &[
             field("settings.next")
                 .value("JSON")
                 .needs(&["list"])
-                .help("How the next page is found: `{\"by\":\"link\"}`, or page, offset, cursor, last_item with their terms"),
+                .help("How the next page is found: `{\"by\":\"link\"}`, or links, url, page, offset, cursor, last_item with their terms"),
             field("settings.newer_than")
                 .value("JSON")
                 .needs(&["list"])
-                .help("How items since a time are asked for: `{\"parameter\":\"updated_after\",\"form\":\"rfc3339\"}`"),
+                .help("How items since a time are asked for: `{\"parameter\":\"updated_after\",\"form\":\"rfc3339\"}`, or with a text around `{time}`"),
             field("settings.interval_ms")
                 .long("interval")
                 .value("SPAN")

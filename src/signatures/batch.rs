@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use serde_json::Value;
+
 use super::check::{Incoming, MAX_ITEMS};
 use super::naming::{Identity, json_view};
 use super::{Scheme, adyen};
@@ -101,6 +103,20 @@ impl Scheme {
             }
         };
         Ok(Events { items, is_batch: true })
+    }
+
+    /// The body of a request with this event alone: the event itself, or a batch of one. `event` is a JSON object.
+    pub fn body_of<'e>(&self, event: &'e str) -> Cow<'e, str> {
+        let alone = Incoming {
+            method: "POST",
+            path: "/",
+            url: "",
+            headers: &Headers::default(),
+            body: event.as_bytes(),
+        };
+        let Some(path) = self.list(&alone) else { return Cow::Borrowed(event) };
+        let inside = |body: String, step: &&str| format!("{{{}:{body}}}", Value::from(*step));
+        Cow::Owned(path.iter().rev().fold(format!("[{event}]"), inside))
     }
 
     /// The items of the list at `path` of a body.

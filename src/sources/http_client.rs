@@ -68,8 +68,8 @@ pub(super) enum NoPage {
     Gone(String),
     /// A person has to act.
     Lasting(String),
-    /// The source has no credential, and its list needs one.
-    NoCredential,
+    /// The source has no credential, and its list needs one. With the flags that set it.
+    NoCredential(&'static str),
     /// Something of ours failed.
     Ours(Error),
 }
@@ -82,8 +82,8 @@ impl NoPage {
             Self::Large => format!(
                 "a page has more than {MAX_PAGE_BYTES} bytes: ask for smaller pages in the url"
             ),
-            Self::NoCredential => format!(
-                "it has no credential: oncebox source credential {source} --kind bearer --secret-file FILE"
+            Self::NoCredential(flags) => format!(
+                "it has no credential: oncebox source credential {source} {flags} --secret-file FILE"
             ),
             Self::Ours(error) => error.to_string(),
         }
@@ -101,7 +101,7 @@ impl ListClient {
         let in_force = self.env.store.read(|tx| credentials::in_force_of_source(tx, source.seq));
         let in_force = in_force.map_err(NoPage::Ours)?;
         if in_force.is_empty() && terms.needs_credential {
-            return Err(NoPage::NoCredential);
+            return Err(NoPage::NoCredential(terms.credential));
         }
         let policy = self.env.settings.get().delivery.policy();
         let refused = |refused: String| NoPage::Lasting(format!("{refused}; url is {}", terms.url));
@@ -111,7 +111,10 @@ impl ListClient {
         let access = Access::open_unsigned(&used, &self.env.keyring, cache, last_use);
         let access = access.map_err(NoPage::Lasting)?;
         let line = NetworkLine { sender: &*self.sender, clock: &self.env.clock, trace: None };
-        let headers = [("accept".to_owned(), "application/json".to_owned())];
+        let own = [("accept", "application/json")];
+        let headers = own.iter().chain(terms.headers);
+        let headers: Vec<(String, String)> =
+            headers.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let call = Call {
             method: "GET",
             url,
@@ -126,7 +129,7 @@ impl ListClient {
         if (200..=299).contains(&answer.status) && answer.body.len() > most {
             return Err(NoPage::Large);
         }
-        self.judge(source, answer)
+        self.judge(wanted, answer)
     }
 
     fn unanswered(&self, error: NotSent) -> NoPage {
@@ -145,9 +148,10 @@ impl ListClient {
     }
 
     /// The page of an answer, or what the answer means.
-    fn judge(&self, source: &Source, answer: Answer) -> Result<FetchedPage, NoPage> {
+    fn judge(&self, wanted: &WantedPage<'_>, answer: Answer) -> Result<FetchedPage, NoPage> {
         let Answer { status, body, link, is_broken_off, .. } = answer;
-        let name = &source.new.name;
+        let name = &wanted.source.new.name;
+        let flags = wanted.terms.credential;
         let said: String = String::from_utf8_lossy(&body)
             .chars()
             .map(|letter| if letter.is_control() { ' ' } else { letter })
@@ -164,7 +168,7 @@ impl ListClient {
             ))),
             401 | 403 => Err(NoPage::Lasting(format!(
                 "the list answers {status}: {said}. Give it a credential that may read it: \
-                 oncebox source credential {name} --kind bearer --secret-file FILE"
+                 oncebox source credential {name} {flags} --secret-file FILE"
             ))),
             408 | 429 | 500..=599 => {
                 Err(NoPage::Passing(format!("the list answers {status}: {said}"), wait))

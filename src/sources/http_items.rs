@@ -91,7 +91,7 @@ impl ListTurn<'_> {
         provider: &VerifiedProvider,
         item: &ListItem<'_>,
     ) -> std::result::Result<Vec<NewWebhookEvent>, ListedRefusal> {
-        self.as_request(item, |incoming| {
+        self.as_request(provider, item, |incoming| {
             self.shared.receive.listed(provider, incoming, self.origin)
         })
     }
@@ -102,12 +102,13 @@ impl ListTurn<'_> {
         provider: &VerifiedProvider,
         item: &ListItem<'_>,
     ) -> std::result::Result<Vec<String>, ListedRefusal> {
-        self.as_request(item, |incoming| Receive::listed_ids(provider, incoming))
+        self.as_request(provider, item, |incoming| Receive::listed_ids(provider, incoming))
     }
 
     /// Reads an item as the request that the provider would have sent.
     fn as_request<T>(
         &self,
+        provider: &VerifiedProvider,
         item: &ListItem<'_>,
         read: impl FnOnce(&Incoming<'_>) -> std::result::Result<T, ListedRefusal>,
     ) -> std::result::Result<T, ListedRefusal> {
@@ -116,12 +117,13 @@ impl ListTurn<'_> {
         }
         let mut headers = Headers::default();
         headers.push("content-type", b"application/json");
+        let body = provider.provider.new.scheme.body_of(item.raw);
         read(&Incoming {
             method: "POST",
             path: "/",
             url: self.terms.url.as_str(),
             headers: &headers,
-            body: item.raw.as_bytes(),
+            body: body.as_bytes(),
         })
     }
 
@@ -177,6 +179,11 @@ impl ListTurn<'_> {
             let Some(found) = path.text_in(item.raw.as_bytes()).filter(|_| !own) else { continue };
             has_time |= *field == EventField::OccurredAt;
             draft.put(*field, Cell::Text(found));
+        }
+        let has_type = draft.get(EventField::EventType).is_some()
+            || self.settings.defaults.contains_key(&EventField::EventType);
+        if let Some(event_type) = self.terms.event_type.filter(|_| !has_type) {
+            draft.put(EventField::EventType, text(event_type));
         }
         if let Some(at) = item.time.filter(|_| !has_time) {
             draft.put(EventField::OccurredAt, text(&at.to_string()));

@@ -4,17 +4,20 @@
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::base::clock::Timestamp;
 use crate::model::json_fields::Few;
-use crate::model::pointer::{Pointer, list_at, raw_at};
+use crate::model::pointer::{Pointer, list_at, raw_at, text_at};
 use crate::model::target_url::TargetUrl;
 use crate::sources::draft::read_time;
 use crate::sources::http_presets::SinceForm;
-use crate::sources::http_settings::{ListTerms, NextPage};
+use crate::sources::http_settings::{ListTerms, NextPage, TIME};
 
 /// Items of a page at most: they are stored in one transaction.
 pub(super) const MAX_ITEMS: usize = 10_000;
+/// Links of an answer that are looked at.
+const MAX_LINKS: usize = 20;
 /// Letters that are sent as they are. Source: RFC 3986, section 2.3.
 const ENCODED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
@@ -94,8 +97,14 @@ impl ListTerms {
                 SinceForm::UnixSeconds => at.secs().to_string(),
                 SinceForm::UnixMs => at.ms().to_string(),
                 SinceForm::Rfc3339 => at.to_string(),
+                SinceForm::Rfc3339Seconds => whole_seconds(at),
+                SinceForm::DateTime => whole_seconds(at).replace('T', " ").replace('Z', ""),
             };
-            append(&mut url, &since.parameter, &time);
+            let value = match &since.text {
+                Some(text) => text.replace(TIME, &time),
+                None => time,
+            };
+            append(&mut url, &since.parameter, &value);
         }
         let value = match mark {
             None | Some(PageMark::Url(_)) => None,
@@ -186,6 +195,13 @@ impl ListTerms {
             Some(NextPage::Link {}) => {
                 answer.link.and_then(next_link).map(|link| self.linked(link)).transpose()
             }
+            Some(NextPage::Links { path }) => {
+                let link = next_of_links(answer.body, path);
+                link.map(|link| self.linked(&link)).transpose()
+            }
+            Some(NextPage::Url { path }) => {
+                text_of(path).map(|link| self.linked(&link)).transpose()
+            }
             Some(NextPage::Cursor { path, .. }) => Ok(text_of(path).map(PageMark::After)),
             Some(NextPage::LastItem { path, more, .. }) => {
                 if raw_at(answer.body, more.steps()) != Some("true") {
@@ -239,6 +255,20 @@ fn append(url: &mut String, name: &str, value: &str) {
     url.extend(utf8_percent_encode(name, &ENCODED));
     url.push('=');
     url.extend(utf8_percent_encode(value, &ENCODED));
+}
+
+/// `2026-01-31T12:00:00Z`: some servers know no fractions.
+fn whole_seconds(at: Timestamp) -> String {
+    let text = at.to_string();
+    text.split_once('.').map_or_else(|| text.clone(), |(seconds, _)| format!("{seconds}Z"))
+}
+
+/// The `href` of the object with `"rel": "next"` in a list of an answer.
+fn next_of_links(body: &[u8], path: &Pointer) -> Option<String> {
+    let links = list_at::<_, MAX_LINKS>(body, path.steps())?.kept;
+    let member = |link: &RawValue, name: &str| text_at(link.get().as_bytes(), &[name]);
+    let next = links.into_iter().find(|link| member(link, "rel").as_deref() == Some("next"))?;
+    member(next, "href")
 }
 
 /// The target of the link with `rel="next"`. Source: RFC 8288, section 3.

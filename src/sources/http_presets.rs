@@ -14,6 +14,20 @@ words! {
         Json = "json",
         /// The events of a Stripe account.
         Stripe = "stripe",
+        /// The events of a `GoCardless` account.
+        Gocardless = "gocardless",
+        /// The notifications of a `PayPal` app.
+        Paypal = "paypal",
+        /// Orders of a Shopify shop.
+        Shopify = "shopify",
+        /// Orders of a WooCommerce shop.
+        Woocommerce = "woocommerce",
+        /// The newest payments of a Mollie profile.
+        Mollie = "mollie",
+        /// Documents of ERPNext.
+        Erpnext = "erpnext",
+        /// Documents of Business Central.
+        BusinessCentral = "business_central",
     }
 }
 
@@ -26,14 +40,20 @@ words! {
         UnixMs = "unix_ms",
         /// `2026-01-31T12:00:00.000Z`.
         Rfc3339 = "rfc3339",
+        /// `2026-01-31T12:00:00Z`.
+        Rfc3339Seconds = "rfc3339_seconds",
+        /// `2026-01-31 12:00:00`, in UTC.
+        DateTime = "date_time",
     }
 }
 
 /// The terms of a preset; each can be replaced in the settings of a source.
 #[derive(Debug)]
 pub(super) struct PresetTerms {
-    /// The first page.
+    /// The first page; `None`: each shop or ERP has its own.
     pub(super) url: Option<&'static str>,
+    /// An address of the first page, for whoever has to give it.
+    pub(super) example: &'static str,
     /// The path of the list in an answer.
     pub(super) items: Option<&'static str>,
     /// The paths of an item's id.
@@ -42,12 +62,27 @@ pub(super) struct PresetTerms {
     pub(super) time: Option<&'static str>,
     /// How the next page is found.
     pub(super) next: PresetNext,
-    /// How only items since a time are asked for: the parameter and its form.
+    /// How only items since a time are asked for.
     pub(super) since: Option<PresetSince>,
+    /// Header fields that each request has beside the credential.
+    pub(super) headers: &'static [(&'static str, &'static str)],
     /// Whether nothing is read before a credential was set.
     pub(super) needs_credential: bool,
-    /// Whether items are webhooks of a provider and need one.
-    pub(super) needs_provider: bool,
+    /// The flags of `source credential` with which such a list is read, without the secret.
+    pub(super) credential: &'static str,
+    /// What an item is.
+    pub(super) item: PresetItem,
+}
+
+/// What an item of a preset's list is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PresetItem {
+    /// A webhook of a provider, or an event of the source: the settings say which.
+    Either,
+    /// A webhook of a provider.
+    Webhook,
+    /// An event of the source. The type holds where the settings give none.
+    Event { event_type: Option<&'static str> },
 }
 
 /// How a preset finds the next page.
@@ -55,8 +90,20 @@ pub(super) struct PresetTerms {
 pub(super) enum PresetNext {
     /// There is one page.
     None,
+    /// The header field `Link`.
+    Link,
+    /// The link with the relation `next` in a list of the answer.
+    Links { path: &'static str },
+    /// A text of the answer that is the URL of the next page.
+    Url { path: &'static str },
+    /// A text of the answer that is sent with the next request.
+    Cursor { path: &'static str, parameter: &'static str },
     /// The id of the last item, while a member of the answer is true.
     LastItem { path: &'static str, parameter: &'static str, more: &'static str },
+    /// The number of the page.
+    Page { parameter: &'static str },
+    /// The number of items before the page.
+    Offset { parameter: &'static str },
 }
 
 /// How a preset asks for items since a time.
@@ -64,38 +111,362 @@ pub(super) enum PresetNext {
 pub(super) struct PresetSince {
     pub(super) parameter: &'static str,
     pub(super) form: SinceForm,
+    /// The value of the parameter around the time; `None`: it is the time alone.
+    pub(super) text: Option<&'static str>,
 }
 
-static JSON: PresetTerms = PresetTerms {
+impl PresetSince {
+    const fn new(parameter: &'static str, form: SinceForm) -> Self {
+        Self { parameter, form, text: None }
+    }
+
+    const fn text(self, text: &'static str) -> Self {
+        Self { text: Some(text), ..self }
+    }
+}
+
+const JSON: PresetTerms = PresetTerms {
     url: None,
+    example: "https://erp.example/api/orders?per_page=100",
     items: None,
     id: &[],
     time: None,
     next: PresetNext::None,
     since: None,
+    headers: &[],
     needs_credential: false,
-    needs_provider: false,
+    credential: "--kind bearer",
+    item: PresetItem::Either,
 };
 
 /// Source: <https://docs.stripe.com/api/events/list> and <https://docs.stripe.com/api/pagination>. The newest come first; `limit`
 /// is 1 to 100; events are listed for 30 days.
-static STRIPE: PresetTerms = PresetTerms {
+const STRIPE: PresetTerms = PresetTerms {
     url: Some("https://api.stripe.com/v1/events?limit=100"),
     items: Some("/data"),
     id: &["/id"],
     time: Some("/created"),
     next: PresetNext::LastItem { path: "/id", parameter: "starting_after", more: "/has_more" },
-    since: Some(PresetSince { parameter: "created[gte]", form: SinceForm::UnixSeconds }),
+    since: Some(PresetSince::new("created[gte]", SinceForm::UnixSeconds)),
     needs_credential: true,
-    needs_provider: true,
+    item: PresetItem::Webhook,
+    ..JSON
+};
+
+/// Source: <https://developer.gocardless.com/api-reference/#events-list-events>. The newest come first; `limit` is 1 to 500; each
+/// request names the version of the API.
+const GOCARDLESS: PresetTerms = PresetTerms {
+    url: Some("https://api.gocardless.com/events?limit=500"),
+    items: Some("/events"),
+    id: &["/id"],
+    time: Some("/created_at"),
+    next: PresetNext::Cursor { path: "/meta/cursors/after", parameter: "after" },
+    since: Some(PresetSince::new("created_at[gte]", SinceForm::Rfc3339)),
+    headers: &[("gocardless-version", "2015-07-06")],
+    needs_credential: true,
+    item: PresetItem::Webhook,
+    ..JSON
+};
+
+/// Source: the operation `webhooks-events.list` of
+/// <https://github.com/paypal/paypal-rest-api-specifications> (`notifications_webhooks_v1`). Without `start_time` the last 30 days
+/// are listed.
+const PAYPAL: PresetTerms = PresetTerms {
+    url: Some("https://api-m.paypal.com/v1/notifications/webhooks-events?page_size=100"),
+    items: Some("/events"),
+    id: &["/id"],
+    time: Some("/create_time"),
+    next: PresetNext::Links { path: "/links" },
+    since: Some(PresetSince::new("start_time", SinceForm::Rfc3339Seconds)),
+    needs_credential: true,
+    credential: "--kind oauth2 --token-url https://api-m.paypal.com/v1/oauth2/token --client-id ID",
+    item: PresetItem::Webhook,
+    ..JSON
+};
+
+/// Source: <https://shopify.dev/docs/api/admin-rest/latest/resources/order> and
+/// <https://shopify.dev/docs/api/admin-rest/usage/pagination>. `limit` is 1 to 250; orders of the last 60 days are listed; a
+/// request for a further page has no filters beside those in its link.
+const SHOPIFY: PresetTerms = PresetTerms {
+    example: "https://SHOP.myshopify.com/admin/api/VERSION/orders.json?status=any&limit=250",
+    items: Some("/orders"),
+    id: &["/id", "/updated_at"],
+    time: Some("/updated_at"),
+    next: PresetNext::Link,
+    since: Some(PresetSince::new("updated_at_min", SinceForm::Rfc3339Seconds)),
+    needs_credential: true,
+    credential: "--kind api_key --header X-Shopify-Access-Token",
+    item: PresetItem::Event { event_type: Some("orders/updated") },
+    ..JSON
+};
+
+/// Source: <https://woocommerce.github.io/woocommerce-rest-api-docs/#list-all-orders>. `per_page` is 1 to 100; times in members
+/// that end with `_gmt` are in UTC and have no zone.
+const WOOCOMMERCE: PresetTerms = PresetTerms {
+    example: "https://SHOP/wp-json/wc/v3/orders?per_page=100&dates_are_gmt=true",
+    id: &["/id", "/date_modified_gmt"],
+    time: Some("/date_modified_gmt"),
+    next: PresetNext::Page { parameter: "page" },
+    since: Some(PresetSince::new("modified_after", SinceForm::Rfc3339Seconds)),
+    needs_credential: true,
+    credential: "--kind basic --user CONSUMER_KEY",
+    item: PresetItem::Event { event_type: Some("order.updated") },
+    ..JSON
+};
+
+/// Source: <https://docs.mollie.com/reference/list-payments>. The newest come first; `limit` is 1 to 250; nothing is asked for since
+/// a time, so that only the newest page is read.
+const MOLLIE: PresetTerms = PresetTerms {
+    url: Some("https://api.mollie.com/v2/payments?limit=250"),
+    items: Some("/_embedded/payments"),
+    id: &["/id", "/status"],
+    time: Some("/createdAt"),
+    needs_credential: true,
+    item: PresetItem::Event { event_type: Some("payment.changed") },
+    ..JSON
+};
+
+/// Source: <https://docs.frappe.io/framework/user/en/api/rest>. Times have no zone and are in that of the site.
+const ERPNEXT: PresetTerms = PresetTerms {
+    example: "https://ERP/api/resource/Sales%20Invoice?fields=[\"*\"]&limit_page_length=100",
+    items: Some("/data"),
+    id: &["/name", "/modified"],
+    time: Some("/modified"),
+    next: PresetNext::Offset { parameter: "limit_start" },
+    since: Some(
+        PresetSince::new("filters", SinceForm::DateTime).text(r#"[["modified",">=","{time}"]]"#),
+    ),
+    needs_credential: true,
+    credential: "--kind api_key --header authorization",
+    item: PresetItem::Event { event_type: None },
+    ..JSON
+};
+
+/// Source: <https://learn.microsoft.com/dynamics365/business-central/dev-itpro/api-reference/v2.0/> and `OData` 4.01, part 2,
+/// sections 5.1.1 (`$filter`) and part 1, 11.2.6.7 (`@odata.nextLink`).
+const BUSINESS_CENTRAL: PresetTerms = PresetTerms {
+    example: "https://api.businesscentral.dynamics.com/v2.0/TENANT/Production/api/v2.0/companies(ID)/salesInvoices",
+    items: Some("/value"),
+    id: &["/id", "/lastModifiedDateTime"],
+    time: Some("/lastModifiedDateTime"),
+    next: PresetNext::Url { path: "/@odata.nextLink" },
+    since: Some(
+        PresetSince::new("$filter", SinceForm::Rfc3339).text("lastModifiedDateTime ge {time}"),
+    ),
+    needs_credential: true,
+    credential: "--kind oauth2 --token-url https://login.microsoftonline.com/TENANT/oauth2/v2.0/token --client-id ID --scope https://api.businesscentral.dynamics.com/.default",
+    item: PresetItem::Event { event_type: None },
+    ..JSON
 };
 
 impl ListPreset {
     /// Its terms.
-    pub(super) fn terms(self) -> &'static PresetTerms {
+    pub(super) const fn terms(self) -> &'static PresetTerms {
         match self {
             Self::Json => &JSON,
             Self::Stripe => &STRIPE,
+            Self::Gocardless => &GOCARDLESS,
+            Self::Paypal => &PAYPAL,
+            Self::Shopify => &SHOPIFY,
+            Self::Woocommerce => &WOOCOMMERCE,
+            Self::Mollie => &MOLLIE,
+            Self::Erpnext => &ERPNEXT,
+            Self::BusinessCentral => &BUSINESS_CENTRAL,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::base::clock::Timestamp;
+    use crate::sources::http_list::{AnsweredPage, PageMark};
+    use crate::sources::http_settings::HttpSettings;
+
+    /// A page as its provider documents it, with its reading.
+    #[derive(Clone)]
+    struct Documented {
+        preset: ListPreset,
+        url: &'static str,
+        body: Value,
+        link: Option<&'static str>,
+        /// The ids of its items.
+        ids: &'static [&'static str],
+        /// What follows the URL of the first page since 2026-01-31T12:00:00Z.
+        since: &'static str,
+        /// The URL of the next page, or its end if it begins with the URL of the first page.
+        next: &'static str,
+    }
+
+    /// The time of each first item.
+    const AT: &str = "2026-01-31T11:59:00.000Z";
+
+    fn events_of_providers() -> Vec<Documented> {
+        vec![
+            Documented {
+                preset: ListPreset::Stripe,
+                url: "https://api.stripe.com/v1/events?limit=100",
+                body: json!({
+                    "object": "list", "has_more": true,
+                    "data": [{ "id": "evt_2", "created": 1_769_860_740 }, { "id": "evt_1", "created": 1_769_860_000 }],
+                }),
+                link: None,
+                ids: &["evt_2", "evt_1"],
+                since: "&created%5Bgte%5D=1769860800",
+                next: "&starting_after=evt_1",
+            },
+            Documented {
+                preset: ListPreset::Gocardless,
+                url: "https://api.gocardless.com/events?limit=500",
+                body: json!({
+                    "events": [{
+                        "id": "EV123", "created_at": "2026-01-31T11:59:00.000Z", "resource_type": "payments", "action": "confirmed",
+                        "links": { "payment": "PM123" },
+                    }],
+                    "meta": { "cursors": { "before": null, "after": "EV122" }, "limit": 500 },
+                }),
+                link: None,
+                ids: &["EV123"],
+                since: "&created_at%5Bgte%5D=2026-01-31T12%3A00%3A00.000Z",
+                next: "&after=EV122",
+            },
+            Documented {
+                preset: ListPreset::Paypal,
+                url: "https://api-m.paypal.com/v1/notifications/webhooks-events?page_size=100",
+                body: json!({
+                    "count": 1,
+                    "events": [{
+                        "id": "8PT597110X687430L", "create_time": "2026-01-31T11:59:00Z",
+                        "event_type": "PAYMENT.AUTHORIZATION.CREATED", "resource": {},
+                    }],
+                    "links": [
+                        { "href": "https://api-m.paypal.com/v1/notifications/webhooks-events?x=1", "rel": "self", "method": "GET" },
+                        { "href": "https://api-m.paypal.com/v1/notifications/webhooks-events?x=2", "rel": "next", "method": "GET" },
+                    ],
+                }),
+                link: None,
+                ids: &["8PT597110X687430L"],
+                since: "&start_time=2026-01-31T12%3A00%3A00Z",
+                next: "https://api-m.paypal.com/v1/notifications/webhooks-events?x=2",
+            },
+            Documented {
+                preset: ListPreset::Shopify,
+                url: "https://shop.myshopify.com/admin/api/2025-10/orders.json?status=any&limit=250",
+                body: json!({ "orders": [{ "id": 450_789_469, "updated_at": "2026-01-31T06:59:00-05:00" }] }),
+                link: Some(
+                    r#"<https://shop.myshopify.com/admin/api/2025-10/orders.json?page_info=a1&limit=250>; rel="next""#,
+                ),
+                ids: &["450789469:2026-01-31T06:59:00-05:00"],
+                since: "&updated_at_min=2026-01-31T12%3A00%3A00Z",
+                next: "https://shop.myshopify.com/admin/api/2025-10/orders.json?page_info=a1&limit=250",
+            },
+        ]
+    }
+
+    fn documents_of_shops_and_erps() -> Vec<Documented> {
+        vec![
+            Documented {
+                preset: ListPreset::Woocommerce,
+                url: "https://shop.example/wp-json/wc/v3/orders?per_page=100&dates_are_gmt=true",
+                body: json!([{ "id": 727, "date_modified_gmt": "2026-01-31T11:59:00", "status": "processing" }]),
+                link: None,
+                ids: &["727:2026-01-31T11:59:00"],
+                since: "&modified_after=2026-01-31T12%3A00%3A00Z",
+                next: "&page=2",
+            },
+            Documented {
+                preset: ListPreset::Mollie,
+                url: "https://api.mollie.com/v2/payments?limit=250",
+                body: json!({
+                    "count": 1, "_embedded": { "payments": [
+                        { "id": "tr_7UhSN1zuXS", "status": "paid", "createdAt": "2026-01-31T11:59:00+00:00" },
+                    ] },
+                    "_links": { "next": { "href": "https://api.mollie.com/v2/payments?from=tr_1&limit=250" } },
+                }),
+                link: None,
+                ids: &["tr_7UhSN1zuXS:paid"],
+                since: "",
+                next: "",
+            },
+            Documented {
+                preset: ListPreset::Erpnext,
+                url: "https://erp.example/api/resource/Sales%20Invoice?limit_page_length=100",
+                body: json!({ "data": [{ "name": "ACC-SINV-2026-00001", "modified": "2026-01-31 11:59:00.000000" }] }),
+                link: None,
+                ids: &["ACC-SINV-2026-00001:2026-01-31 11:59:00.000000"],
+                since: "&filters=%5B%5B%22modified%22%2C%22%3E%3D%22%2C%222026-01-31%2012%3A00%3A00%22%5D%5D",
+                next: "&limit_start=1",
+            },
+            Documented {
+                preset: ListPreset::BusinessCentral,
+                url: "https://api.businesscentral.dynamics.com/v2.0/t/Production/api/v2.0/companies(c)/salesInvoices",
+                body: json!({
+                    "value": [{ "id": "5d115c9c", "lastModifiedDateTime": "2026-01-31T11:59:00Z", "number": "103001" }],
+                    "@odata.nextLink": "https://api.businesscentral.dynamics.com/v2.0/t/Production/api/v2.0/companies(c)/salesInvoices?aid=FIN",
+                }),
+                link: None,
+                ids: &["5d115c9c:2026-01-31T11:59:00Z"],
+                since: "?%24filter=lastModifiedDateTime%20ge%202026-01-31T12%3A00%3A00.000Z",
+                next: "https://api.businesscentral.dynamics.com/v2.0/t/Production/api/v2.0/companies(c)/salesInvoices?aid=FIN",
+            },
+        ]
+    }
+
+    fn settings(page: &Documented) -> HttpSettings {
+        let mut settings = json!({ "preset": page.preset, "url": page.url });
+        if page.preset.terms().item == PresetItem::Webhook {
+            settings["provider"] = "any".into();
+        }
+        serde_json::from_value(settings).unwrap()
+    }
+
+    #[test]
+    fn every_preset_reads_a_page_as_its_provider_documents_it() {
+        let pages = [events_of_providers(), documents_of_shops_and_erps()].concat();
+        let with_page: Vec<ListPreset> = pages.iter().map(|page| page.preset).collect();
+        let all = ListPreset::ALL.iter().filter(|preset| **preset != ListPreset::Json);
+        assert!(all.clone().all(|preset| with_page.contains(preset)), "{with_page:?}");
+        for page in pages {
+            let preset = page.preset;
+            let terms = settings(&page).terms().unwrap();
+            assert_eq!(
+                preset.terms().url.unwrap_or(page.url),
+                page.url,
+                "{preset}: the documented page is that of the preset"
+            );
+            let body = page.body.to_string();
+            let answered = AnsweredPage { body: body.as_bytes(), link: page.link, mark: None };
+            let read = terms.read(answered).unwrap();
+            let ids: Vec<&str> =
+                read.items.iter().map(|item| item.id.as_deref().unwrap()).collect();
+            assert_eq!(ids, page.ids, "{preset}");
+            assert_eq!(read.items[0].time, Timestamp::parse(AT), "{preset}");
+            let since = Timestamp::parse("2026-01-31T12:00:00Z");
+            assert_eq!(
+                terms.page_url(None, since),
+                format!("{}{}", page.url, page.since),
+                "{preset}"
+            );
+            let next = read.next.map(|mark| match mark {
+                PageMark::Url(url) => url,
+                mark => terms.page_url(Some(&mark), None).replacen(page.url, "", 1),
+            });
+            assert_eq!(next.unwrap_or_default(), page.next, "{preset}");
+        }
+    }
+
+    #[test]
+    fn an_address_that_everybody_has_for_themselves_is_asked_for_with_an_example() {
+        for preset in ListPreset::ALL {
+            let terms = preset.terms();
+            let read = |list: Value| serde_json::from_value::<HttpSettings>(list).unwrap().terms();
+            let without = read(json!({ "preset": preset }));
+            match terms.url {
+                Some(_) => assert!(without.is_ok(), "{preset}: {without:?}"),
+                None => assert!(without.unwrap_err().contains(terms.example), "{preset}"),
+            }
         }
     }
 }

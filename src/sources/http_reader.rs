@@ -145,7 +145,7 @@ impl HttpReader {
                 self.round = Some(round);
                 return Ok(Turn::Again);
             }
-            Err(NoPage::NoCredential) => {
+            Err(NoPage::NoCredential(_)) => {
                 shared.statuses.set(source.seq, |status| {
                     status.waits_for = Some(WAITS_FOR_CREDENTIAL);
                     status.lag = None;

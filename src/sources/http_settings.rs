@@ -13,12 +13,16 @@ use crate::model::name::Name;
 use crate::model::pointer::{Pointer, PointerError};
 use crate::model::target_url::TargetUrl;
 use crate::sources::cell::TextsByField;
-use crate::sources::http_presets::{ListPreset, PresetNext, SinceForm};
+use crate::sources::http_presets::{ListPreset, PresetItem, PresetNext, SinceForm};
 
 /// The longest URL, in bytes.
 const MAX_URL_BYTES: usize = 2_048;
 /// The longest name of a parameter.
 const MAX_PARAMETER_CHARS: usize = 128;
+/// The longest text around a time.
+const MAX_TEXT_CHARS: usize = 500;
+/// What stands for the time in that text.
+pub(super) const TIME: &str = "{time}";
 /// Paths of an item's id at most.
 const MAX_IDS: usize = 8;
 /// The shortest interval, in milliseconds.
@@ -37,6 +41,10 @@ pub struct SinceParameter {
     pub parameter: String,
     /// The form of the time.
     pub form: SinceForm,
+    /// The value of the parameter, with `{time}` where the time stands; if absent, it is the time alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = MAX_TEXT_CHARS))]
+    pub text: Option<String>,
 }
 
 /// How the next page is found.
@@ -45,6 +53,16 @@ pub struct SinceParameter {
 pub enum NextPage {
     /// The header field `Link` with `rel="next"` (RFC 8288).
     Link {},
+    /// The `href` of the object with `"rel": "next"` in a list of the answer.
+    Links {
+        /// The path of the list in the answer.
+        path: Pointer,
+    },
+    /// A text in the answer that is the URL of the next page, like `OData`'s `@odata.nextLink`; absent, null or empty: no further page.
+    Url {
+        /// Its path in the answer.
+        path: Pointer,
+    },
     /// A text in the answer that is sent with the next request; absent, null or empty: no further page.
     Cursor {
         /// Its path in the answer.
@@ -150,8 +168,14 @@ pub struct ListTerms {
     pub next: Option<NextPage>,
     /// How only items since a time are asked for.
     pub since: Option<SinceParameter>,
+    /// Header fields that each request has beside the credential.
+    pub headers: &'static [(&'static str, &'static str)],
+    /// The type of an event that has none by its fields and defaults.
+    pub event_type: Option<&'static str>,
     /// Whether nothing is read before a credential was set.
     pub needs_credential: bool,
+    /// The flags of `source credential` with which such a list is read, without the secret.
+    pub credential: &'static str,
     /// Paths of the fields of an item's event.
     pub fields: Vec<(EventField, Pointer)>,
 }
@@ -170,11 +194,9 @@ impl HttpSettings {
     /// The complete terms. An error says which term is missing or wrong, without its full stop.
     pub fn terms(&self) -> Result<ListTerms, String> {
         let preset = self.preset.terms();
-        let url = self
-            .url
-            .as_deref()
-            .or(preset.url)
-            .ok_or("url is missing: give the address of the list")?;
+        let url = self.url.as_deref().or(preset.url).ok_or_else(|| {
+            format!("url is missing: give the address of the list, like {}", preset.example)
+        })?;
         let url = TargetUrl::parse(url).map_err(|error| format!("url cannot be used: {error}"))?;
         if url.has_placeholders() {
             return Err("url cannot have placeholders: a list is read for no event".to_owned());
@@ -185,17 +207,25 @@ impl HttpSettings {
         }
         let next = match &self.next {
             Some(next) => Some(next.clone()),
-            None => of_preset(preset.next)?,
+            None => next_of(preset.next)?,
         };
         let since = self.newer_than.clone().or_else(|| {
             preset.since.map(|since| SinceParameter {
                 parameter: since.parameter.to_owned(),
                 form: since.form,
+                text: since.text.map(str::to_owned),
             })
         });
         let time = given_or(self.time.as_ref(), preset.time)?;
         if since.is_some() && time.is_none() {
             return Err("newer_than needs time: give the path of each item's time".to_owned());
+        }
+        if since
+            .as_ref()
+            .and_then(|since| since.text.as_deref())
+            .is_some_and(|text| !text.contains(TIME))
+        {
+            return Err(format!("the text of newer_than must have {TIME} where the time stands"));
         }
         let fields = self.fields.iter().map(|(field, path)| Ok((*field, pointer(path)?)));
         Ok(ListTerms {
@@ -205,18 +235,44 @@ impl HttpSettings {
             time,
             next,
             since,
+            headers: preset.headers,
+            event_type: self.event_type(),
+            credential: preset.credential,
             needs_credential: self.needs_credential.unwrap_or(preset.needs_credential),
             fields: fields.collect::<Result<_, String>>()?,
         })
     }
 
-    pub(super) fn check(&self) -> Result<(), String> {
-        let preset = self.preset;
-        if preset.terms().needs_provider && self.provider.is_none() {
-            return Err(format!(
-                "provider is missing: the preset {preset} needs the provider whose webhooks are the items"
-            ));
+    /// The type of events that have none by their fields and defaults.
+    const fn event_type(&self) -> Option<&'static str> {
+        match self.preset.terms().item {
+            PresetItem::Event { event_type } => event_type,
+            PresetItem::Either | PresetItem::Webhook => None,
         }
+    }
+
+    /// Refuses settings with which no item could become a webhook or an event.
+    fn check_item(&self) -> Result<(), String> {
+        let preset = self.preset;
+        match (preset.terms().item, &self.provider) {
+            (PresetItem::Webhook, None) => Err(format!(
+                "provider is missing: the preset {preset} needs the provider whose webhooks are the items"
+            )),
+            (PresetItem::Event { .. }, Some(_)) => Err(format!(
+                "provider does not go with the preset {preset}: its items are no webhooks, but events of this source"
+            )),
+            (PresetItem::Event { event_type: None }, None)
+                if !self.fields.contains_key(&EventField::EventType)
+                    && !self.defaults.contains_key(&EventField::EventType) =>
+            {
+                Err("event_type is missing: give it as a default, like invoice.changed".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), String> {
+        self.check_item()?;
         if self.provider.is_some() && !(self.fields.is_empty() && self.defaults.is_empty()) {
             return Err(
                 "fields and defaults do not go with a provider: its webhooks say what an event has"
@@ -249,7 +305,7 @@ impl NextPage {
     /// The parameter of the query that says which page is asked for.
     pub fn parameter(&self) -> Option<&str> {
         match self {
-            Self::Link {} => None,
+            Self::Link {} | Self::Links { .. } | Self::Url { .. } => None,
             Self::Cursor { parameter, .. }
             | Self::LastItem { parameter, .. }
             | Self::Page { parameter }
@@ -273,15 +329,23 @@ fn given_or(given: Option<&Pointer>, preset: Option<&str>) -> Result<Option<Poin
     }
 }
 
-fn of_preset(next: PresetNext) -> Result<Option<NextPage>, String> {
-    match next {
-        PresetNext::None => Ok(None),
-        PresetNext::LastItem { path, parameter, more } => Ok(Some(NextPage::LastItem {
+fn next_of(preset: PresetNext) -> Result<Option<NextPage>, String> {
+    Ok(Some(match preset {
+        PresetNext::None => return Ok(None),
+        PresetNext::Link => NextPage::Link {},
+        PresetNext::Links { path } => NextPage::Links { path: pointer(path)? },
+        PresetNext::Url { path } => NextPage::Url { path: pointer(path)? },
+        PresetNext::Cursor { path, parameter } => {
+            NextPage::Cursor { path: pointer(path)?, parameter: parameter.to_owned() }
+        }
+        PresetNext::LastItem { path, parameter, more } => NextPage::LastItem {
             path: pointer(path)?,
             parameter: parameter.to_owned(),
             more: pointer(more)?,
-        })),
-    }
+        },
+        PresetNext::Page { parameter } => NextPage::Page { parameter: parameter.to_owned() },
+        PresetNext::Offset { parameter } => NextPage::Offset { parameter: parameter.to_owned() },
+    }))
 }
 
 #[cfg(test)]
@@ -345,6 +409,17 @@ mod tests {
                 "unknown variant",
             ),
             (json!({ "preset": "stripe" }), "provider is missing"),
+            (
+                json!({ "preset": "woocommerce", "url": "https://x.example/", "provider": "a" }),
+                "does not go with the preset woocommerce",
+            ),
+            (json!({ "preset": "erpnext", "url": "https://x.example/" }), "event_type is missing"),
+            (json!({ "preset": "erpnext" }), "event_type is missing"),
+            (
+                json!({ "preset": "json", "url": "https://x.example/", "item_id": ["/id"], "time": "/at",
+                    "newer_than": { "parameter": "q", "form": "rfc3339", "text": "since" } }),
+                "must have {time}",
+            ),
             (json!({ "preset": "strip", "provider": "a" }), "strip"),
             (
                 json!({ "preset": "stripe", "provider": "a", "defaults": { "event_type": "x" } }),
@@ -359,7 +434,13 @@ mod tests {
     #[test]
     fn the_terms_of_every_preset_can_be_read() {
         for preset in ListPreset::ALL {
-            let list = json!({ "preset": preset, "provider": "any", "url": "https://x.example/" });
+            let mut list = json!({ "preset": preset, "url": "https://x.example/" });
+            match preset.terms().item {
+                PresetItem::Webhook | PresetItem::Either => list["provider"] = "any".into(),
+                PresetItem::Event { .. } => {
+                    list["defaults"] = json!({ "event_type": "any" });
+                }
+            }
             read(list).unwrap().terms().unwrap();
         }
     }

@@ -106,7 +106,7 @@ pub fn of_list(
         Ok(page) => page,
         Err(error) => {
             // It waits, and nothing is wrong yet.
-            let waits = matches!(error, NoPage::NoCredential);
+            let waits = matches!(error, NoPage::NoCredential(_));
             let level = if waits { Level::Warn } else { Level::Fail };
             checks.push(check("list", level, error.to_text(&source.new.name)));
             return checks;

@@ -116,15 +116,21 @@ fn the_chain_of_audit_events_holds_over_kills_in_the_middle_of_changes() {
     for round in 0..number("ONCEBOX_KILLS", 2) {
         let (address, token) = (process.address, process.token());
         let done = AtomicBool::new(false);
+        let first = AtomicBool::new(false);
         acknowledged += thread::scope(|scope| {
             let workers = ["pause", "resume", "pause", "resume"].map(|verb| {
-                let (done, token) = (&done, token.as_str());
+                let token = token.as_str();
+                let done = &done;
+                let first = &first;
                 let path = format!("/v1/subscriptions/erp/{verb}");
-                scope.spawn(move || {
-                    repeat(done, |_| call(address, token, "POST", &path, &Value::Null))
-                })
+                let change = move |succeeded| {
+                    first.fetch_or(succeeded > 0, Ordering::SeqCst);
+                    call(address, token, "POST", &path, &Value::Null)
+                };
+                scope.spawn(move || repeat(done, change))
             });
-            thread::sleep(ms(30 + round * 37 % 150));
+            until("a change is acknowledged", || first.load(Ordering::SeqCst));
+            thread::sleep(ms(round * 37 % 150));
             process.kill();
             done.store(true, Ordering::SeqCst);
             workers.into_iter().map(|worker| worker.join().unwrap()).sum::<usize>()

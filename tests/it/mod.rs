@@ -58,6 +58,7 @@ mod json_texts;
 mod keys;
 mod lanes;
 mod list_limits;
+mod list_presets;
 mod lists;
 mod login;
 mod measuring;

@@ -262,7 +262,7 @@ impl CurrentRun {
                 self.begin_pass(self.round.again());
                 RunStep::Retry(why, Duration::ZERO)
             }
-            NoPage::Large | NoPage::Gone(_) | NoPage::Lasting(_) | NoPage::NoCredential => {
+            NoPage::Large | NoPage::Gone(_) | NoPage::Lasting(_) | NoPage::NoCredential(_) => {
                 RunStep::failed(why)
             }
         })
