@@ -62,7 +62,7 @@ const VARYING: [&str; 16] = [
 /// How much of its number a count may be.
 const ALLOWED: RangeInclusive<f64> = 0.94..=1.03;
 /// How often it is counted until it is known to be off.
-const TRIES: usize = 3;
+const TRIES: usize = 5;
 
 const HEAD: &str = "\
 # What 100 events cost, each sent alone, with the program built in either profile (cargo bench --bench budget, with

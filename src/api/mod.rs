@@ -15,6 +15,7 @@ mod backups;
 mod call;
 mod claimed;
 mod clock;
+mod comparisons;
 mod confirmations;
 mod consumers;
 pub mod context;
@@ -128,6 +129,7 @@ static RESOURCES: &[&Resource] = &[
     &credentials::RESOURCE,
     &credential_rotation::RESOURCE,
     &reconciliations::RESOURCE,
+    &comparisons::RESOURCE,
     &sources::RESOURCE,
     &databases::RESOURCE,
     &deliveries::RESOURCE,

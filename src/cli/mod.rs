@@ -11,6 +11,7 @@ mod backup;
 mod batch_files;
 mod bench;
 mod clock;
+mod compare;
 mod config;
 mod conformance;
 mod consume;

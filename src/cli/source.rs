@@ -247,12 +247,8 @@ fn add(call: &Call<'_>, remote: &Remote) -> Done {
             body.entry("from").or_insert_with(|| "start".into());
         }
         body.insert("kind".to_owned(), kind.into());
-        for term in ["next", "newer_than"] {
-            let place = body.get_mut("settings").and_then(|settings| settings.get_mut(term));
-            if let Some(place) = place {
-                let text = place.as_str().unwrap_or_default().to_owned();
-                *place = Value::Object(object(&format!("--{}", term.replace('_', "-")), &text)?);
-            }
+        if let Some(Value::Object(settings)) = body.get_mut("settings") {
+            read_terms(settings)?;
         }
         let given = call.text(flag);
         let (member, value) = match flag {
@@ -283,6 +279,17 @@ fn add(call: &Call<'_>, remote: &Remote) -> Done {
              remove {name}, and add it again."
         ))
     })
+}
+
+/// Reads the terms of a list that are objects: flags give them as JSON.
+pub(super) fn read_terms(list: &mut Map<String, Value>) -> Done {
+    for term in ["next", "newer_than"] {
+        if let Some(place) = list.get_mut(term) {
+            let text = place.as_str().unwrap_or_default().to_owned();
+            *place = Value::Object(object(&format!("--{}", term.replace('_', "-")), &text)?);
+        }
+    }
+    Ok(())
 }
 
 /// Makes a path absolute, because the service may run in another directory.

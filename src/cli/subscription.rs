@@ -2,6 +2,7 @@
 //!
 //! Not here: what was sent to them ([`super::delivery`]).
 
+use crate::cli::compare;
 use crate::cli::job::{self, Pace, Words};
 use crate::cli::prelude::*;
 use crate::cli::probe::{self, print_trial};
@@ -175,6 +176,46 @@ const VERBS: &[CommandRow] = &[
             without("background"),
         ]])
         .online(test),
+    command("compare", "Compare what was delivered with what the target says that it has")
+        .calls("compareSubscription")
+        .flags(&[&[
+            field("id").value("NAME"),
+            field("since").value("TIME").required().help("Deliveries from this time on: 7d, or 2026-01-24T12:00:00Z"),
+            field("until").value("TIME").help("Up to this time [default: five minutes ago]"),
+            own("ids")
+                .value("@FILE")
+                .help("What the target has, one webhook-id or key a line: @file, or - for stdin"),
+            field("list.url")
+                .long("list")
+                .value("URL")
+                .help("The target's own list, on the server of the target; it is read with the credentials of the subscription"),
+            field("list.items")
+                .value("PATH")
+                .needs(&["list.url"])
+                .help("The path of the list in an answer, like /data [default: the answer itself]"),
+            field("list.item_id")
+                .value("PATH")
+                .needs(&["list.url"])
+                .help("The path in an item of the webhook-id or key, like /webhook_id [default: the item itself]"),
+            field("list.next")
+                .value("JSON")
+                .needs(&["list.url"])
+                .help("How the next page is found: `{\"by\":\"link\"}`, or links, url, page, offset, cursor, last_item with their terms"),
+            field("list.newer_than")
+                .value("JSON")
+                .needs(&["list.url"])
+                .help("How items since a time are asked for: `{\"parameter\":\"since\",\"form\":\"rfc3339\"}`"),
+            own("send-again").help("Send what is missing again, with the same webhook-id"),
+            without("ids"),
+        ]])
+        .online(compare::run)
+        .more(|command| one_of(command, &["ids", "list.url"]))
+        .ends(&[
+            "Exit code 6: something is missing.",
+            "",
+            "  oncebox subscription compare erp --since 7d --ids @received.txt",
+            "  oncebox subscription compare erp --since 7d --list https://erp.example/api/received --item-id /webhook_id --send-again",
+        ]),
     command("pause", "Send it nothing for now; its deliveries wait")
         .calls("pauseSubscription")
         .flags(&[&[

@@ -12,7 +12,7 @@ use crate::model::name::Name;
 use crate::sources::Source;
 use crate::sources::http_settings::ListTerms;
 use crate::store::credential_uses::CredentialUses;
-use crate::store::credentials;
+use crate::store::credentials::{self, Owner};
 use crate::store::error::Error;
 use crate::targets::http::access::{Access, CredentialCache, used_credentials};
 use crate::targets::http::wire::{NetworkLine, NotSent};
@@ -21,8 +21,8 @@ use crate::targets::http::wire::{NetworkLine, NotSent};
 pub(super) const MAX_PAGE_BYTES: usize = 16 << 20;
 /// … and of one for which little memory is taken.
 pub(super) const SMALL_PAGE_BYTES: usize = 1 << 20;
-/// Time for a page.
-const TIMEOUT: Duration = Duration::from_secs(30);
+/// Time for a page of a source.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 /// Characters of an answer that an error quotes.
 const MAX_QUOTED_CHARS: usize = 200;
 
@@ -41,13 +41,47 @@ impl std::fmt::Debug for ListClient {
     }
 }
 
+/// Who reads a list, with credentials of its own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ListReader<'a> {
+    pub(super) owner: Owner,
+    pub(super) tenant: &'a str,
+    pub(super) name: &'a Name,
+}
+
+impl<'a> ListReader<'a> {
+    /// A source that reads its list.
+    pub(super) fn source(source: &'a Source) -> Self {
+        Self {
+            owner: Owner::Source(source.seq),
+            tenant: &source.new.tenant,
+            name: &source.new.name,
+        }
+    }
+
+    /// The command that gives it a credential, with these flags.
+    fn command(self, flags: &str) -> String {
+        let name = self.name;
+        match self.owner {
+            Owner::Source(_) => {
+                format!("oncebox source credential {name} {flags} --secret-file FILE")
+            }
+            Owner::Subscription(_) | Owner::Provider(_) => {
+                format!("oncebox credential set {name} {flags} --secret-file FILE")
+            }
+        }
+    }
+}
+
 /// A page that is asked for.
 pub(super) struct WantedPage<'a> {
-    pub(super) source: &'a Source,
+    pub(super) reader: ListReader<'a>,
     pub(super) terms: &'a ListTerms,
     pub(super) url: &'a str,
     /// Its bytes at most.
     pub(super) most: usize,
+    /// Time for it.
+    pub(super) timeout: Duration,
 }
 
 /// A page that came.
@@ -68,23 +102,21 @@ pub(super) enum NoPage {
     Gone(String),
     /// A person has to act.
     Lasting(String),
-    /// The source has no credential, and its list needs one. With the flags that set it.
-    NoCredential(&'static str),
+    /// The source has no credential, and its list needs one. With the command that sets it.
+    NoCredential(String),
     /// Something of ours failed.
     Ours(Error),
 }
 
 impl NoPage {
     /// What a person reads.
-    pub(super) fn to_text(&self, source: &Name) -> String {
+    pub(super) fn to_text(&self) -> String {
         match self {
             Self::Passing(why, _) | Self::Gone(why) | Self::Lasting(why) => why.clone(),
             Self::Large => format!(
                 "a page has more than {MAX_PAGE_BYTES} bytes: ask for smaller pages in the url"
             ),
-            Self::NoCredential(flags) => format!(
-                "it has no credential: oncebox source credential {source} {flags} --secret-file FILE"
-            ),
+            Self::NoCredential(command) => format!("it has no credential: {command}"),
             Self::Ours(error) => error.to_string(),
         }
     }
@@ -97,11 +129,11 @@ impl ListClient {
         wanted: &WantedPage<'_>,
         cache: &mut CredentialCache,
     ) -> Result<FetchedPage, NoPage> {
-        let WantedPage { source, terms, url, most } = *wanted;
-        let in_force = self.env.store.read(|tx| credentials::in_force_of_source(tx, source.seq));
+        let WantedPage { reader, terms, url, most, timeout } = *wanted;
+        let in_force = self.env.store.read(|tx| credentials::in_force(tx, reader.owner));
         let in_force = in_force.map_err(NoPage::Ours)?;
         if in_force.is_empty() && terms.needs_credential {
-            return Err(NoPage::NoCredential(terms.credential));
+            return Err(NoPage::NoCredential(reader.command(terms.credential)));
         }
         let policy = self.env.settings.get().delivery.policy();
         let refused = |refused: String| NoPage::Lasting(format!("{refused}; url is {}", terms.url));
@@ -119,8 +151,8 @@ impl ListClient {
             method: "GET",
             url,
             headers: &headers,
-            timeout: TIMEOUT,
-            tenant: Some(&source.new.tenant),
+            timeout,
+            tenant: Some(reader.tenant),
             // One byte more shows that there is more.
             max_body_bytes: u64::try_from(most).ok().map(|most| most.saturating_add(1)),
             ..Call::default()
@@ -150,8 +182,6 @@ impl ListClient {
     /// The page of an answer, or what the answer means.
     fn judge(&self, wanted: &WantedPage<'_>, answer: Answer) -> Result<FetchedPage, NoPage> {
         let Answer { status, body, link, is_broken_off, .. } = answer;
-        let name = &wanted.source.new.name;
-        let flags = wanted.terms.credential;
         let said: String = String::from_utf8_lossy(&body)
             .chars()
             .map(|letter| if letter.is_control() { ' ' } else { letter })
@@ -167,8 +197,8 @@ impl ListClient {
                 "the list answers {status}, and redirects are not followed: set url to its new address"
             ))),
             401 | 403 => Err(NoPage::Lasting(format!(
-                "the list answers {status}: {said}. Give it a credential that may read it: \
-                 oncebox source credential {name} {flags} --secret-file FILE"
+                "the list answers {status}: {said}. Give it a credential that may read it: {}",
+                wanted.reader.command(wanted.terms.credential)
             ))),
             408 | 429 | 500..=599 => {
                 Err(NoPage::Passing(format!("the list answers {status}: {said}"), wait))

@@ -7,7 +7,7 @@ use crate::base::clock::Timestamp;
 use crate::model::webhook_event::WebhookOrigin;
 use crate::pipeline::provider_cache::VerifiedProvider;
 use crate::sources::http_client::{
-    FetchedPage, MAX_PAGE_BYTES, NoPage, SMALL_PAGE_BYTES, WantedPage,
+    FetchedPage, ListReader, MAX_PAGE_BYTES, NoPage, SMALL_PAGE_BYTES, TIMEOUT, WantedPage,
 };
 use crate::sources::http_items::ListTurn;
 use crate::sources::http_list::{AnsweredPage, ListItem};
@@ -137,7 +137,13 @@ impl HttpReader {
         let most = if self.has_large_pages { MAX_PAGE_BYTES } else { SMALL_PAGE_BYTES };
         let _share = shared.env.budget.take_own(most.saturating_mul(2));
         let url = terms.page_url(round.mark(), round.since());
-        let wanted = WantedPage { source, terms, url: &url, most };
+        let wanted = WantedPage {
+            reader: ListReader::source(source),
+            terms,
+            url: &url,
+            most,
+            timeout: TIMEOUT,
+        };
         let fetched = match shared.lists.fetch(&wanted, &mut self.cache) {
             Ok(fetched) => fetched,
             Err(NoPage::Large) if !self.has_large_pages => {
@@ -242,7 +248,7 @@ impl HttpReader {
     fn no_page(&mut self, turn: &ListTurn<'_>, round: ListRound, error: NoPage) -> SourceError {
         let now = turn.shared.env.clock.monotonic();
         let is_first = round.mark().is_none();
-        let why = error.to_text(&turn.source.new.name);
+        let why = error.to_text();
         match error {
             NoPage::Ours(error) => return error.into(),
             NoPage::Gone(_) if !is_first => {

@@ -16,7 +16,7 @@ use crate::sources::cell::TextsByField;
 use crate::sources::http_presets::{ListPreset, PresetItem, PresetNext, SinceForm};
 
 /// The longest URL, in bytes.
-const MAX_URL_BYTES: usize = 2_048;
+pub(super) const MAX_URL_BYTES: usize = 2_048;
 /// The longest name of a parameter.
 const MAX_PARAMETER_CHARS: usize = 128;
 /// The longest text around a time.

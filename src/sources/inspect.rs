@@ -15,7 +15,9 @@ use crate::sources::database_settings::{DatabaseSettings, Mode};
 use crate::sources::database_state::Position;
 use crate::sources::folder_reader::{unusable_name, why_not_read};
 use crate::sources::folder_settings::{REASON_ENDING, is_candidate};
-use crate::sources::http_client::{ListClient, MAX_PAGE_BYTES, NoPage, WantedPage};
+use crate::sources::http_client::{
+    ListClient, ListReader, MAX_PAGE_BYTES, NoPage, TIMEOUT, WantedPage,
+};
 use crate::sources::http_list::AnsweredPage;
 use crate::sources::http_round::ListRound;
 use crate::sources::http_settings::HttpSettings;
@@ -101,14 +103,20 @@ pub fn of_list(
     let round = ListRound::begin(source.new.cursor, settings.overlap(), now, None);
     let url = terms.page_url(None, round.since());
     let _share = lists.env.budget.take_own(MAX_PAGE_BYTES.saturating_mul(2));
-    let wanted = WantedPage { source, terms: &terms, url: &url, most: MAX_PAGE_BYTES };
+    let wanted = WantedPage {
+        reader: ListReader::source(source),
+        terms: &terms,
+        url: &url,
+        most: MAX_PAGE_BYTES,
+        timeout: TIMEOUT,
+    };
     let page = match lists.fetch(&wanted, &mut Vec::new()) {
         Ok(page) => page,
         Err(error) => {
             // It waits, and nothing is wrong yet.
             let waits = matches!(error, NoPage::NoCredential(_));
             let level = if waits { Level::Warn } else { Level::Fail };
-            checks.push(check("list", level, error.to_text(&source.new.name)));
+            checks.push(check("list", level, error.to_text()));
             return checks;
         }
     };

@@ -32,6 +32,7 @@ mod shared;
 mod table_reader;
 pub mod table_settings;
 pub mod tables;
+pub mod target_list;
 mod transfer;
 
 use std::collections::BTreeMap;

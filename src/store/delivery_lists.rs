@@ -1,5 +1,7 @@
 //! Table `deliveries`, for the API: single deliveries and pages, joined with their events.
 
+use std::collections::BTreeMap;
+
 use rusqlite::params;
 
 use crate::model::delivery::{Delivery, DeliveryState, QueuePlace};
@@ -31,6 +33,22 @@ columns! {
     }
     /// A delivery of a tenant, by its number.
     pub fn by_seq(tenant: &str, seq: DeliverySeq) -> Option = "WHERE d.seq = ?2 AND d.tenant = ?1";
+}
+
+queries! {
+    fn sources(deliveries: Json<&Vec<i64>>) -> Vec<(i64, String)> = rows as tuple "
+    SELECT d.seq, coalesce(o.source_system, w.provider)
+      FROM deliveries AS d
+      LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
+      LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
+     WHERE d.seq IN (SELECT value FROM json_each(?1))";
+}
+
+/// The sources of the events of deliveries: their `source_system` or their provider, by the number of the delivery. With
+/// the key they make the `webhook-id`.
+pub fn sources_of(tx: &ReadTx<'_>, deliveries: &[Delivery]) -> Result<BTreeMap<i64, String>> {
+    let seqs: Vec<i64> = deliveries.iter().map(|delivery| delivery.seq.0).collect();
+    Ok(sources(tx, Json(&seqs))?.into_iter().collect())
 }
 
 const ANSWER: &str = "

@@ -11,6 +11,7 @@ mod asking;
 mod auditing;
 mod batching;
 mod benching;
+mod comparing;
 mod configuring;
 mod consuming;
 mod credentials;

@@ -9,6 +9,7 @@ mod batching;
 mod bulk;
 mod changes;
 mod clock;
+mod comparisons;
 mod confirmations;
 mod console_actions;
 mod console_address;

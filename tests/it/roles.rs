@@ -47,7 +47,7 @@ const TABLE: &[(&str, &str)] = &[
          POST /v1/sources/{name}/release, POST /v1/sources/{name}/reopen, POST /v1/sources/{name}/reset, \
          POST /v1/sources/{name}/resume, \
          POST /v1/subscriptions/{id}/pause, POST /v1/subscriptions/{id}/recover, \
-         POST /v1/subscriptions/{id}/resume, POST /v1/subscriptions/{id}/test, \
+         POST /v1/subscriptions/{id}/comparison, POST /v1/subscriptions/{id}/resume, POST /v1/subscriptions/{id}/test, \
          POST /v1/webhook-events/replay, POST /v1/webhook-events/{id}/replay, \
          GET /v1/consumers/{name}/next, GET /v1/sources/{name}/test, GET /v1/providers/{name}/sample",
     ),

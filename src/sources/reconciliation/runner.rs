@@ -14,7 +14,7 @@ use crate::pipeline::provider_cache::VerifiedProvider;
 use crate::pipeline::receive::ListedRefusal;
 use crate::sources::Source;
 use crate::sources::http_client::{
-    FetchedPage, MAX_PAGE_BYTES, NoPage, SMALL_PAGE_BYTES, WantedPage,
+    FetchedPage, ListReader, MAX_PAGE_BYTES, NoPage, SMALL_PAGE_BYTES, TIMEOUT, WantedPage,
 };
 use crate::sources::http_items::ListTurn;
 use crate::sources::http_list::{AnsweredPage, ListItem, ListPage};
@@ -204,14 +204,20 @@ impl Reconciler {
         let most = if self.has_large_pages { MAX_PAGE_BYTES } else { SMALL_PAGE_BYTES };
         let _share = shared.env.budget.take_own(most.saturating_mul(2));
         let url = terms.page_url(current.round.mark(), current.round.since());
-        let wanted = WantedPage { source, terms, url: &url, most };
+        let wanted = WantedPage {
+            reader: ListReader::source(source),
+            terms,
+            url: &url,
+            most,
+            timeout: TIMEOUT,
+        };
         let FetchedPage { body, link } = match shared.lists.fetch(&wanted, &mut self.cache) {
             Ok(fetched) => fetched,
             Err(NoPage::Large) if !self.has_large_pages => {
                 self.has_large_pages = true;
                 return Ok(RunStep::Further);
             }
-            Err(error) => return current.no_page(source, error),
+            Err(error) => return current.no_page(error),
         };
         let mark = current.round.mark().cloned();
         let answered = AnsweredPage { body: &body, link: link.as_deref(), mark: mark.as_ref() };
@@ -253,8 +259,8 @@ impl CurrentRun {
         if self.failures >= MAX_FAILURES { RunStep::failed(why) } else { RunStep::Retry(why, wait) }
     }
 
-    fn no_page(&mut self, source: &Source, error: NoPage) -> Result<RunStep> {
-        let why = error.to_text(&source.new.name);
+    fn no_page(&mut self, error: NoPage) -> Result<RunStep> {
+        let why = error.to_text();
         Ok(match error {
             NoPage::Ours(error) => return Err(error),
             NoPage::Passing(_, wait) => RunStep::Retry(why, wait.unwrap_or_default()),

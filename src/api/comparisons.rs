@@ -1,0 +1,253 @@
+//! `POST /v1/subscriptions/{id}/comparison`: what was delivered to a target, compared with what the target says that it has.
+//!
+//! Nothing is stored or sent. Not here: comparisons with the list of a provider ([`super::reconciliations`]), and reading the
+//! target's list ([`crate::sources::target_list`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::api::prelude::*;
+use crate::api::subscriptions;
+use crate::base::id;
+use crate::model::delivery::{Delivery, DeliveryState};
+use crate::model::subscription::Subscription;
+use crate::pipeline::probe::{FULL, Turn};
+use crate::sources::target_list::{NotListed, TargetList};
+use crate::store::delivery_lists::{self, DeliveryFilter};
+use crate::store::page::{Newest, Span};
+
+/// Deliveries that are compared, at most.
+const MAX_DELIVERIES: u64 = 10_000;
+/// Deliveries of a page.
+const PAGE: u32 = 500;
+/// Deliveries that an answer names, at most.
+const MAX_SHOWN: usize = 1_000;
+/// Ids of a body at most.
+const MAX_IDS: usize = 10_000;
+/// Time for the target's list.
+const MAX_TIME: Duration = Duration::from_secs(20);
+/// Deliveries of the last minutes are left out: the target may list them late.
+const YOUNG: Duration = Duration::from_mins(5);
+/// The target is asked for what it got this much earlier, because its clock may be behind.
+const SKEW: Duration = Duration::from_mins(10);
+
+/// Comparisons with what targets have.
+pub(super) const RESOURCE: Resource = Resource {
+    tag: "Comparisons",
+    about: "What was delivered to a target, compared with what the target says that it has.",
+    routes: &[
+        post("/v1/subscriptions/{id}/comparison", Operate, Later(compare))
+            .doc("compareSubscription", "Compare what was delivered with what the target has", &[subscriptions::ID])
+            .about(
+                "The target has a delivery if its list, or `ids`, has the `webhook-id` or the key of the event. A list is read \
+                 with the credentials of the subscription, within 20 s, and a second time if something is missing. Compared are \
+                 completed deliveries that are not archived, at most 10,000, the newest first. Nothing is stored or sent: send \
+                 what is missing again with `POST /v1/events/{id}/replay`. Comparisons, tests and rotations of a tenant run one \
+                 at a time; twelve wait.",
+            )
+            .returns(&[Returns::json::<Comparison>(200, "What the target lacks.")])
+            .problems(&[Kind::Unavailable])
+            .body::<ComparisonRequest>(
+                r#"{"since":"2026-01-24T12:00:00Z","ids":["evt_gq2tmobrgq3dqmzz","invoice-17"]}"#,
+            ),
+    ],
+};
+
+/// What is compared: either `ids` or `list` is given.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ComparisonRequest {
+    /// Deliveries that were made from this time on are compared …
+    since: Timestamp,
+    /// … up to this one; five minutes ago if absent.
+    until: Option<Timestamp>,
+    /// Ids that the target has: `webhook-id`s, or keys of events.
+    #[schemars(length(max = MAX_IDS))]
+    ids: Option<Vec<Is<SomeText>>>,
+    /// The target's own list.
+    list: Option<TargetList>,
+}
+
+/// What a comparison found.
+#[derive(Default, Serialize, JsonSchema)]
+struct Comparison {
+    /// The subscription's name.
+    subscription: String,
+    since: Timestamp,
+    until: Timestamp,
+    /// Completed deliveries that were compared.
+    delivered: u64,
+    /// Ids that the target has, of these deliveries or others.
+    listed: u64,
+    /// Deliveries that the target lacks.
+    missing: u64,
+    /// Whether these are all of the period: at most 10,000 are compared.
+    is_whole: bool,
+    /// Deliveries that the target lacks, the newest first, up to 1,000.
+    #[schemars(length(max = MAX_SHOWN))]
+    items: Vec<MissingDelivery>,
+}
+
+/// A delivery that the target lacks.
+#[derive(Serialize, JsonSchema)]
+struct MissingDelivery {
+    /// Its id: `dlv_` and a number.
+    delivery: String,
+    event: Is<Uuid>,
+    /// Whether it is of a webhook event.
+    of_webhook_event: bool,
+    event_type: String,
+    webhook_id: String,
+    key: String,
+    delivered_at: Option<Timestamp>,
+}
+
+/// What is asked, checked.
+struct Asked {
+    subscription: Subscription,
+    since: Timestamp,
+    until: Timestamp,
+    has: TargetHas,
+}
+
+/// How it is known what a target has.
+enum TargetHas {
+    Ids(BTreeSet<String>),
+    List(TargetList),
+}
+
+/// `POST /v1/subscriptions/{id}/comparison`
+///
+/// The target is waited for on another thread.
+fn compare(api: &Api, call: Call, reply: Reply) {
+    let asked = match asked(api, &call) {
+        Ok(asked) => asked,
+        Err(problem) => return reply.send(problem.into()),
+    };
+    let own = api.clone();
+    let tenant = call.tenant.clone();
+    let job = move |turn: Turn| {
+        let found = match turn {
+            Turn::Now => run(&own, &call, &asked),
+            Turn::Full => Err(Problem::unavailable(FULL, 5)),
+        };
+        reply.send(found.map_or_else(Into::into, |found| ok(&found)));
+    };
+    api.flow.tests.submit(&tenant, Box::new(job));
+}
+
+fn asked(api: &Api, call: &Call) -> Result<Asked, Problem> {
+    let ComparisonRequest { since, until, ids, list } = call.json()?;
+    let subscription = subscriptions::find(api, call)?;
+    let until = until.unwrap_or_else(|| api.env.clock.wall().minus(YOUNG));
+    if since >= until {
+        return Err(Problem::unprocessable(
+            "since must be before until, which is five minutes ago if it is absent: the target may list late what it got just now.",
+        ));
+    }
+    let has = match (ids, list) {
+        (Some(ids), None) => TargetHas::Ids(ids.iter().map(|id| (**id).to_owned()).collect()),
+        (None, Some(list)) => TargetHas::List(list),
+        _ => return Err(Problem::unprocessable("Give either ids or list.")),
+    };
+    Ok(Asked { subscription, since, until, has })
+}
+
+fn run(api: &Api, call: &Call, asked: &Asked) -> Result<Comparison, Problem> {
+    let mut ids = read(api, asked)?;
+    let mut found = compared(api, call, asked, &ids)?;
+    if found.missing > 0 && matches!(asked.has, TargetHas::List(_)) {
+        // Between two pages of a list that changes meanwhile an item can be passed over.
+        ids.append(&mut read(api, asked)?);
+        found = compared(api, call, asked, &ids)?;
+    }
+    Ok(found)
+}
+
+/// What the target has.
+fn read(api: &Api, asked: &Asked) -> Result<BTreeSet<String>, Problem> {
+    let list = match &asked.has {
+        TargetHas::Ids(ids) => return Ok(ids.clone()),
+        TargetHas::List(list) => list,
+    };
+    let read = list.read(&api.flow.lists, &asked.subscription, asked.since.minus(SKEW), MAX_TIME);
+    read.map_err(|why| match why {
+        NotListed::Unusable(why) => Problem::unprocessable(format!("{why}.")),
+        NotListed::Unanswered(why) => {
+            Problem::unprocessable(format!("Nothing was compared: {why}."))
+        }
+        NotListed::Ours(error) => error.into(),
+    })
+}
+
+/// Compares the completed deliveries of the period with ids.
+fn compared(
+    api: &Api,
+    call: &Call,
+    asked: &Asked,
+    ids: &BTreeSet<String>,
+) -> Result<Comparison, Problem> {
+    let Asked { subscription, since, until, .. } = asked;
+    let filter = DeliveryFilter {
+        state: Some(DeliveryState::Completed),
+        subscription: Some(subscription.new.name.to_string()),
+        made: Span { since: Some(*since), until: Some(*until) },
+        ..DeliveryFilter::default()
+    };
+    let mut found = Comparison {
+        subscription: subscription.new.name.to_string(),
+        since: *since,
+        until: *until,
+        listed: u64::try_from(ids.len()).unwrap_or(u64::MAX),
+        is_whole: true,
+        ..Comparison::default()
+    };
+    let mut next = Some(i64::MAX);
+    while let Some(before) = next {
+        let newest = Newest { tenant: &call.tenant, before, limit: PAGE };
+        let (page, sources) = lists::read(api, call, |tx| {
+            let page = delivery_lists::page(tx, newest, &filter)?;
+            let sources = delivery_lists::sources_of(tx, &page.rows)?;
+            Ok((page, sources))
+        })?;
+        next = page.next;
+        for delivery in &page.rows {
+            if found.delivered >= MAX_DELIVERIES {
+                found.is_whole = false;
+                return Ok(found);
+            }
+            found.look(&call.tenant, delivery, &sources, ids);
+        }
+    }
+    Ok(found)
+}
+
+impl Comparison {
+    fn look(
+        &mut self,
+        tenant: &str,
+        delivery: &Delivery,
+        sources: &BTreeMap<i64, String>,
+        ids: &BTreeSet<String>,
+    ) {
+        self.delivered = self.delivered.saturating_add(1);
+        let source = sources.get(&delivery.seq.0).map(String::as_str).unwrap_or_default();
+        let webhook_id = id::webhook_id(tenant, source, &delivery.key);
+        if ids.contains(&webhook_id) || ids.contains(&delivery.key) {
+            return;
+        }
+        self.missing = self.missing.saturating_add(1);
+        if self.items.len() >= MAX_SHOWN {
+            return;
+        }
+        self.items.push(MissingDelivery {
+            delivery: delivery.seq.to_string(),
+            event: delivery.event_id.clone().into(),
+            of_webhook_event: delivery.of_webhook_event,
+            event_type: delivery.event_type.clone(),
+            webhook_id,
+            key: delivery.key.clone(),
+            delivered_at: delivery.finished_at,
+        });
+    }
+}
