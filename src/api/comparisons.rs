@@ -1,6 +1,6 @@
 //! `POST /v1/subscriptions/{id}/comparison`: what was delivered to a target, compared with what the target says that it has.
 //!
-//! Nothing is stored or sent. Not here: comparisons with the list of a provider ([`super::reconciliations`]), and reading the
+//! Nothing is sent, and only the audit event is stored. Not here: comparisons with the list of a provider ([`super::reconciliations`]), and reading the
 //! target's list ([`crate::sources::target_list`]).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,12 +36,12 @@ pub(super) const RESOURCE: Resource = Resource {
     tag: "Comparisons",
     about: "What was delivered to a target, compared with what the target says that it has.",
     routes: &[
-        post("/v1/subscriptions/{id}/comparison", Operate, Later(compare))
+        post("/v1/subscriptions/{id}/comparison", Operate, ActLater("subscription.compare", compare))
             .doc("compareSubscription", "Compare what was delivered with what the target has", &[subscriptions::ID])
             .about(
                 "The target has a delivery if its list, or `ids`, has the `webhook-id` or the key of the event. A list is read \
                  with the credentials of the subscription, within 20 s, and a second time if something is missing. Compared are \
-                 completed deliveries that are not archived, at most 10,000, the newest first. Nothing is stored or sent: send \
+                 completed deliveries that are not archived, at most 10,000, the newest first. Nothing is sent: send \
                  what is missing again with `POST /v1/events/{id}/replay`. Comparisons, tests and rotations of a tenant run one \
                  at a time; twelve wait.",
             )
@@ -122,7 +122,7 @@ enum TargetHas {
 fn compare(api: &Api, call: Call, reply: Reply) {
     let asked = match asked(api, &call) {
         Ok(asked) => asked,
-        Err(problem) => return reply.send(problem.into()),
+        Err(problem) => return reply.send(api.acted(&call, Err(problem))),
     };
     let own = api.clone();
     let tenant = call.tenant.clone();
@@ -131,7 +131,8 @@ fn compare(api: &Api, call: Call, reply: Reply) {
             Turn::Now => run(&own, &call, &asked),
             Turn::Full => Err(Problem::unavailable(FULL, 5)),
         };
-        reply.send(found.map_or_else(Into::into, |found| ok(&found)));
+        let done = found.and_then(|found| noted(&own, &call, &asked, found));
+        reply.send(own.acted(&call, done));
     };
     api.flow.tests.submit(&tenant, Box::new(job));
 }
@@ -162,6 +163,22 @@ fn run(api: &Api, call: &Call, asked: &Asked) -> Result<Comparison, Problem> {
         found = compared(api, call, asked, &ids)?;
     }
     Ok(found)
+}
+
+/// The answer, with an audit event: the credentials of the subscription were used.
+fn noted(
+    api: &Api,
+    call: &Call,
+    asked: &Asked,
+    found: Comparison,
+) -> Result<Audited<Value>, Problem> {
+    let id = asked.subscription.new.id.clone();
+    change(api, call, move |_tx| {
+        let compared = Change::changed("subscription", &id, &(), &())
+            .and("delivered", found.delivered)
+            .and("missing", found.missing);
+        Ok(compared.answer(&found))
+    })
 }
 
 /// What the target has.

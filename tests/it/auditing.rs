@@ -36,6 +36,12 @@ const CASES: &[(&str, Before, &str, &str)] = &[
     ("subscription.change", signing, "/v1/subscriptions/s", r#"{"owner_id":"x"}"#),
     ("subscription.delete", signing, "/v1/subscriptions/s", ""),
     ("subscription.test", signing, "/v1/subscriptions/s/test", ""),
+    (
+        "subscription.compare",
+        signing,
+        "/v1/subscriptions/s/comparison",
+        r#"{"since":"2026-01-01T00:00:00Z","ids":[]}"#,
+    ),
     ("subscription.pause", signing, "/v1/subscriptions/s/pause", ""),
     ("subscription.resume", signing, "/v1/subscriptions/s/resume", ""),
     ("subscription.recover", dead, "/v1/subscriptions/s/recover", SINCE),

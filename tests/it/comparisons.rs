@@ -81,6 +81,8 @@ fn what_a_target_lacks_is_found_and_can_be_sent_again() {
         &found["items"][0],
         &json!({ "key": "k4", "event_type": "a", "delivery": "dlv_4", "of_webhook_event": false }),
     );
+    let audited = rig.get("/v1/audit-events?action=subscription.compare");
+    assert_eq!(audited["items"][0]["changes"]["missing"]["after"], 1);
     let requests = target.receiver.seen();
     let asked_list = requests.iter().find(|request| request.first_line.starts_with("GET")).unwrap();
     assert_eq!(asked_list.field("authorization"), Some("Bearer token-of-the-erp"));
