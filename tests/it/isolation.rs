@@ -298,6 +298,9 @@ fn naming(of: &Side, route: &Route) -> Option<Case> {
         ("POST", "/v1/subscriptions") if rest == "/recover" => {
             json!({ "since": "2026-01-01T00:00:00Z" })
         }
+        ("POST", "/v1/subscriptions") if rest == "/comparison" => {
+            json!({ "since": "2026-01-01T00:00:00Z", "ids": [] })
+        }
         ("POST", "/v1/events") if rest == "/discard" => json!({ "reason": "not mine" }),
         ("PATCH", "/v1/subscriptions") => json!({ "owner_id": "mine" }),
         ("PATCH", "/v1/alert-channels") => json!({ "severity": "critical" }),
