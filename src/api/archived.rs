@@ -120,7 +120,12 @@ fn open<T: Archived>(
 /// APIs that read the files of the months, the latest first.
 pub(super) fn each(api: &Api) -> Result<impl Iterator<Item = Api>, Problem> {
     let months = names(&api.flow.archiving.archive)?;
-    Ok(months.into_iter().filter_map(|month| open::<Event>(api, &month, |_, _| true)))
+    Ok(months.into_iter().filter_map(|name| month(api, &name)))
+}
+
+/// An API that reads the file of a month. `None`: it cannot be read, and the log says so.
+pub(super) fn month(api: &Api, month: &Month) -> Option<Api> {
+    open::<Event>(api, month, |_, _| true)
 }
 
 /// An API that reads the file of a month; without one, the database.
@@ -211,7 +216,7 @@ pub(super) fn search(
 ) -> Result<(Vec<Hit>, bool), Problem> {
     let (mut all, mut more) = lists::read_until(api, call, end, &find)?;
     for month in names(&api.flow.archiving.archive)? {
-        let Some(of_month) = open::<Event>(api, &month, |_, _| true) else { continue };
+        let Some(of_month) = self::month(api, &month) else { continue };
         let Ok((found, has_more)) = lists::read_until(&of_month, call, end, &find) else {
             return Ok((all, true));
         };
@@ -242,7 +247,7 @@ pub(super) fn of_webhook_id(
     else {
         return Ok(None);
     };
-    let Some(of_month) = open::<Event>(api, &month, |_, _| true) else { return Ok(None) };
+    let Some(of_month) = self::month(api, &month) else { return Ok(None) };
     let wanted = Wanted::Id(call.tenant.clone(), id);
     let place = of_month.env.store.read(|tx| moves::place(tx, ArchivedKind::Event, &wanted))?;
     Ok(place.map(|place| (month, of_month, place.seq)))
@@ -259,7 +264,7 @@ pub(super) fn hit_of_webhook_id(
     let Some((month, seen)) = seen.and_then(|seen| Some((month_of(&seen)?, seen))) else {
         return Ok(None);
     };
-    let Some(of_month) = open::<Event>(api, &month, |_, _| true) else { return Ok(None) };
+    let Some(of_month) = self::month(api, &month) else { return Ok(None) };
     let found = of_month.env.store.read(|tx| search::find(tx, &call.tenant, &seen.id, false))?;
     let can_have = |hit: &Hit| matches!(hit.kind, HitKind::Event | HitKind::WebhookEvent);
     let hit = found.0.into_iter().find(|hit| can_have(hit) && hit.id == seen.id);

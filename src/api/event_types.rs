@@ -5,7 +5,8 @@ use std::convert::identity;
 use crate::api::call::page_found;
 use crate::api::prelude::*;
 use crate::api::schema::{AnyValue, TypeName};
-use crate::api::schema_what_if::{self, AskedSchema, EventTypeOrTrial};
+use crate::api::what_if::WhatIfPeriod;
+use crate::api::what_if::schema::{AskedSchema, EventTypeOrTrial};
 use crate::base::words;
 use crate::event_types::infer::{MAX_SAMPLES, Samples};
 use crate::event_types::json_schema::Schema;
@@ -82,8 +83,9 @@ struct EventTypeForm {
     #[serde(default)]
     #[schemars(length(max = MAX_SEARCH_PATHS))]
     search_paths: Vec<String>,
-    /// A span, such as `7d`. Nothing is saved: the stored events of this time are compared with the schema.
-    what_if: Option<Is<SomeText>>,
+    /// A span, such as `7d`. Nothing is saved: the stored events of this time are compared with the schema. The newest 10,000
+    /// are looked at, for two seconds; with `next` of the answer in place of the span, the older ones.
+    what_if: Option<Is<WhatIfPeriod>>,
 }
 
 /// `GET /v1/event-types/{name}/proposal`
@@ -181,7 +183,7 @@ fn set(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         let found = api.env.store.read(|tx| store::by_name(tx, &call.tenant, &name))?;
         let stored = found.and_then(|found| Schema::compile_stored(&found.schema).ok());
         let asked = AskedSchema { name: &name, schema: &compiled, stored: stored.as_ref(), period };
-        return schema_what_if::show(api, call, &asked);
+        return asked.show(api, call);
     }
     let on_invalid = on_invalid.unwrap_or(OnInvalid::Reject);
     let created_at = now;

@@ -65,7 +65,6 @@ mod refused_webhooks;
 mod replays;
 pub mod route;
 mod schema;
-mod schema_what_if;
 mod sealing;
 mod search;
 mod secrets;

@@ -9,6 +9,8 @@ use crate::api::list_sources;
 use crate::api::prelude::*;
 use crate::api::schema::as_sent;
 use crate::api::sealing::{ToSeal, ids, to_seal};
+use crate::api::what_if::WhatIfPeriod;
+use crate::api::what_if::provider::{AskedProvider, OrPeriod};
 use crate::base::id;
 use crate::keys::Keyring;
 use crate::model::credential::Settings;
@@ -60,9 +62,13 @@ pub(super) const RESOURCE: Resource = Resource {
         patch("/v1/providers/{name}", Admin, Act("provider.change", change_one))
             .doc("changeProvider", "Change a provider", &[NAME])
             .about(
-                "Absent fields stay as they are. `secret` adds a secret; the others stay valid.",
+                "Absent fields stay as they are. `secret` adds a secret; the others stay valid. With `what_if`, nothing is \
+                 saved: the answer says what the changed terms would have done with the stored webhooks.",
             )
-            .returns(&[Returns::json::<ProviderAnswer<'_>>(200, "The provider as it is now.")])
+            .returns(&[Returns::json::<OrPeriod<ProviderAnswer<'_>>>(
+                200,
+                "The provider as it is now; with `what_if`, what would differ.",
+            )])
             .body::<ProviderChange>(r#"{"tolerance_secs":600}"#),
         delete("/v1/providers/{name}", Admin, Act("provider.delete", remove))
             .doc("deleteProvider", "Delete a provider", &[NAME])
@@ -153,6 +159,38 @@ struct ProviderChange {
     ordering_key: Option<Option<Value>>,
     /// When its list is compared with the webhooks that came. Answers 409 if no source reads it.
     reconcile: Option<ReconcileChange>,
+    /// A span, such as `7d`: only show what `pii`, `ordering_key` and `body_bytes_max` would have done with the webhooks stored
+    /// since then. The newest 10,000 are looked at, for two seconds; with `next` of the answer in place of the span, the older
+    /// ones. The other fields are not asked about: what a signature is checked with is not stored.
+    what_if: Option<Is<WhatIfPeriod>>,
+}
+
+impl ProviderChange {
+    /// The provider as it would be. Fails with 422 if a field was given that stored webhooks say nothing about.
+    fn tried(&self, stored: &NewProvider) -> Result<NewProvider, Problem> {
+        let others = [
+            self.scheme.is_some(),
+            self.secret.is_some(),
+            self.public_url.is_some(),
+            self.tolerance_secs.is_some(),
+            self.replay_window_secs.is_some(),
+            self.reconcile.is_some(),
+        ];
+        if others.contains(&true) {
+            return Err(Problem::unprocessable(
+                "what_if goes with pii, ordering_key and body_bytes_max alone: what a signature is checked with is not stored.",
+            ));
+        }
+        let mut wanted = stored.clone();
+        if let Some(pii) = &self.pii {
+            wanted.pii = pii.clone();
+        }
+        if let Some(place) = &self.ordering_key {
+            wanted.ordering_key = read_key_place(place.clone())?;
+        }
+        wanted.body_bytes_max = self.body_bytes_max.unwrap_or(wanted.body_bytes_max);
+        Ok(wanted)
+    }
 }
 
 /// `POST /v1/providers`
@@ -226,6 +264,11 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 /// `PATCH /v1/providers/{name}`
 pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let found = find(api, call)?;
+    let given: ProviderChange = call.json()?;
+    if let Some(period) = &given.what_if {
+        let wanted = given.tried(&found.new)?;
+        return AskedProvider { stored: &found.new, wanted: &wanted, period }.show(api, call);
+    }
     let ProviderChange {
         scheme,
         pii,
@@ -236,7 +279,8 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
         replay_window_secs,
         ordering_key,
         reconcile,
-    } = call.json()?;
+        what_if: _,
+    } = given;
     let secret = bare(secret);
     let public_url = public_url.map(|url| read_url(&url)).transpose()?;
     let base = public_base(api);

@@ -50,7 +50,8 @@ pub(super) struct Trial<'a> {
 
 /// Whether a call asks for a trial.
 pub(super) fn is_asked(call: &Call) -> bool {
-    let may_ask = call.action.starts_with("subscription.") || call.action == "event_type.set";
+    let may_ask = call.action.starts_with("subscription.")
+        || matches!(call.action, "event_type.set" | "provider.change");
     may_ask && has_event(&call.request.body)
 }
 

@@ -14,7 +14,8 @@ use crate::api::sealing::{ToSeal, ids, to_seal};
 use crate::api::subscription_terms::{self as terms, SecretText};
 use crate::api::subscription_trials as trials;
 use crate::api::terms_body::{BodyForm, TermsBody, TermsChange};
-use crate::api::what_if::{self, AnyTrial, Asked, OrTrial};
+use crate::api::what_if::WhatIfPeriod;
+use crate::api::what_if::terms::{AnyTrial, AskedTerms, OrTrial};
 use crate::base::id::{self, SubscriptionSeq};
 use crate::model::credential::Settings;
 use crate::model::format::PayloadFilter;
@@ -137,8 +138,9 @@ struct SubscriptionCreation {
     #[schemars(with = "Option<Uuid>", rename = "try")]
     tried: Option<String>,
     /// A span, such as `7d`: only show what these terms would have done with the events stored since then, beside what
-    /// the subscription does now. The newest 10,000 are looked at, for two seconds, and no archived months.
-    what_if: Option<Is<Text<2, 32>>>,
+    /// the subscription does now. The newest 10,000 are looked at, for two seconds; with `next` of the answer in place of
+    /// the span, the older ones.
+    what_if: Option<Is<WhatIfPeriod>>,
 }
 
 impl<'de> Deserialize<'de> for SubscriptionCreation {
@@ -178,8 +180,9 @@ struct SubscriptionChange {
     #[schemars(with = "Option<Uuid>", rename = "try")]
     tried: Option<String>,
     /// A span, such as `7d`: only show what these terms would have done with the events stored since then, beside what
-    /// the subscription does now. The newest 10,000 are looked at, for two seconds, and no archived months.
-    what_if: Option<Is<Text<2, 32>>>,
+    /// the subscription does now. The newest 10,000 are looked at, for two seconds; with `next` of the answer in place of
+    /// the span, the older ones.
+    what_if: Option<Is<WhatIfPeriod>>,
 }
 
 impl<'de> Deserialize<'de> for SubscriptionChange {
@@ -236,7 +239,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         return trials::show(api, call, &new, &event);
     }
     if let Some(period) = &given.what_if {
-        return what_if::show(api, call, &Asked { stored: None, wanted: &new, period });
+        return AskedTerms { stored: None, wanted: &new, period }.show(api, call);
     }
     let text = secret.to_text();
     let sealed = to_seal(api, now, Settings::Signing {}, &text);
@@ -351,7 +354,7 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     }
     if let Some(period) = &given.what_if {
         let stored = Some((&*found.new, found.seq));
-        return what_if::show(api, call, &Asked { stored, wanted: &wanted, period });
+        return AskedTerms { stored, wanted: &wanted, period }.show(api, call);
     }
     let now = api.env.clock.wall();
     let is_blocking = wanted.order.head_of_line == HeadOfLine::Block;

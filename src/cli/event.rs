@@ -231,7 +231,7 @@ const TYPE_VERBS: &[CommandRow] = &[
             field("what_if")
                 .long("what-if")
                 .value("SPAN")
-                .help("Save nothing: show how many events of the last SPAN, such as 7d, the schema would refuse (the newest 10,000, for two seconds, without archived months)"),
+                .help("Save nothing: show how many events of the last SPAN, such as 7d, the schema would refuse"),
         ]])
         .online(set_type)
         .ends(&[
@@ -326,10 +326,10 @@ fn replay_webhooks(call: &Call<'_>, remote: &Remote) -> Done {
 }
 
 fn set_type(call: &Call<'_>, remote: &Remote) -> Done {
-    let answer = call.send(remote, call.body()?)?;
     if call.has("what_if") {
-        return what_if::print_of_schema(remote, &answer);
+        return what_if::print_of_schema(remote, &what_if::ask(call, remote, call.body()?)?);
     }
+    let answer = call.send(remote, call.body()?)?;
     EVENT_TYPES.print(remote, &answer)
 }
 

@@ -11,6 +11,7 @@ use crate::cli::pii;
 use crate::cli::prelude::*;
 use crate::cli::reconcile;
 use crate::cli::secrets::{Secret, SecretFrom};
+use crate::cli::what_if;
 use crate::signatures::provider::SchemeSettings;
 use crate::signatures::{Scheme, kinds};
 
@@ -62,7 +63,13 @@ const VERBS: &[CommandRow] = &[
     command("show", "One provider").calls("getProvider"),
     command("change", "Change a provider; a new secret is added, the others stay valid")
         .calls("changeProvider")
-        .flags(&[TERMS])
+        .flags(&[
+            TERMS,
+            &[field("what_if")
+                .long("what-if")
+                .value("SPAN")
+                .help("Save nothing: show what --pii, --ordering-key and --body-bytes-max would have done with the webhooks stored in the last SPAN, such as 7d")],
+        ])
         .online(change)
         .more(of_terms),
     command(
@@ -282,6 +289,9 @@ fn change(call: &Call<'_>, remote: &Remote) -> Done {
     }
     if body.is_empty() && secret.is_none() {
         return Err(Failure::usage("there is nothing to change; see --help"));
+    }
+    if call.has("what_if") && secret.is_none() {
+        return what_if::print_of_provider(remote, &what_if::ask(call, remote, body)?);
     }
     PROVIDERS.print(remote, &send(call, remote, body, secret.as_ref())?)?;
     if remote.json() { Ok(()) } else { print_secret(secret.as_ref()) }

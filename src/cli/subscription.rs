@@ -113,7 +113,7 @@ const TERMS: &[Flag] = &[
     field("what_if")
         .long("what-if")
         .value("SPAN")
-        .help("Save nothing: show what these terms would have done with the events stored in the last SPAN, such as 7d, beside what the subscription does now (the newest 10,000, for two seconds, without archived months)"),
+        .help("Save nothing: show what these terms would have done with the events stored in the last SPAN, such as 7d, beside what the subscription does now"),
     heading("Secret"),
     field("secret")
         .long("secret-file")
@@ -330,12 +330,12 @@ fn create(call: &Call<'_>, remote: &Remote) -> Done {
     if is_pull {
         body.insert("target".to_owned(), "pull".into());
     }
+    if call.has("what_if") {
+        return what_if::print(remote, &what_if::ask(call, remote, body)?);
+    }
     let mut made = call.send(remote, body)?;
     if call.has("try") {
         return print_trial(remote, &made);
-    }
-    if call.has("what_if") {
-        return what_if::print(remote, &made);
     }
     // A secret that was brought is known; it is not repeated into a terminal or a log.
     if let (true, Value::Object(fields)) = (is_known, &mut made) {
@@ -383,12 +383,12 @@ fn change(call: &Call<'_>, remote: &Remote) -> Done {
     if let Some(Value::Object(fields)) = kept.get_mut("headers") {
         fields.retain(|name, _| !removed.iter().any(|gone| gone.eq_ignore_ascii_case(name)));
     }
+    if call.has("what_if") {
+        return what_if::print(remote, &what_if::ask(call, remote, kept)?);
+    }
     let changed = call.send(remote, kept)?;
     if call.has("try") {
         return print_trial(remote, &changed);
-    }
-    if call.has("what_if") {
-        return what_if::print(remote, &changed);
     }
     warn_of_missing_provider(remote, &changed);
     print(remote, &changed)

@@ -1,9 +1,13 @@
-//! What `--what-if` prints: how the terms of a subscription, or the schema of an event type, would have treated the events of a
-//! period.
+//! What `--what-if` asks and prints: how the terms of a subscription, the schema of an event type, or the policy of a provider
+//! would have treated the events of a period.
+
+use serde_json::Map;
 
 use crate::cli::prelude::*;
 use crate::cli::show::clean;
 
+/// Examples that are printed at most.
+const MAX_EXAMPLES: usize = 20;
 /// Characters of each body that an example shows.
 const EXAMPLE_CHARS: usize = 400;
 
@@ -18,16 +22,84 @@ const COUNTS: [(&str, &str); 7] = [
     ("other_lane", "in another lane"),
 ];
 
+/// Counts of a schema.
+const COUNTS_OF_SCHEMA: [(&str, &str); 2] =
+    [("refused_now", "refused by the schema of now"), ("refused_then", "refused by this schema")];
+
+/// Counts of a provider's webhooks.
+const COUNTS_OF_PROVIDER: [(&str, &str); 4] = [
+    ("refused", "would be refused"),
+    ("changed", "would be stored otherwise"),
+    ("other_key", "would have another ordering key"),
+    ("sealed", "have sealed fields, which were not looked at"),
+];
+
+/// Asks about the whole period, one part after the other, and returns the answers as one.
+pub(super) fn ask(
+    call: &Call<'_>,
+    remote: &Remote,
+    mut body: Map<String, Value>,
+) -> Result<Value, Failure> {
+    let mut whole = call.send(remote, body.clone())?;
+    while let Some(next) = whole.get("next").filter(|next| !next.is_null()).cloned() {
+        out::note(format_args!(
+            "{} events were looked at, and older ones follow …",
+            count(&whole, "looked_at")
+        ));
+        body.insert("what_if".to_owned(), next);
+        whole = joined(whole, call.send(remote, body.clone())?);
+    }
+    Ok(whole)
+}
+
+/// Two answers about parts of a period: counts are added, and examples stand one after the other.
+fn joined(whole: Value, part: Value) -> Value {
+    let (Value::Object(mut whole), Value::Object(part)) = (whole, part) else { return Value::Null };
+    for (name, value) in part {
+        match (whole.get_mut(&name), value) {
+            (Some(Value::Array(examples)), Value::Array(more)) => {
+                let room = MAX_EXAMPLES.saturating_sub(examples.len());
+                examples.extend(more.into_iter().take(room));
+            }
+            (Some(before @ Value::Number(_)), Value::Number(more)) => {
+                let sum = before
+                    .as_u64()
+                    .unwrap_or_default()
+                    .saturating_add(more.as_u64().unwrap_or_default());
+                *before = sum.into();
+            }
+            (_, value) if name == "next" => {
+                whole.insert(name, value);
+            }
+            // The begin of the period is that of the first part.
+            _ => {}
+        }
+    }
+    Value::Object(whole)
+}
+
+fn count(found: &Value, name: &str) -> u64 {
+    found.get(name).and_then(Value::as_u64).unwrap_or_default()
+}
+
+fn print_counts(found: &Value, counts: &[(&str, &str)]) -> Result<(), Failure> {
+    out::line(format_args!(
+        "{} stored events since {} were looked at.",
+        count(found, "looked_at"),
+        text(found, "since")
+    ))?;
+    for (name, meaning) in counts {
+        out::line(format_args!("{:>8}  {meaning}", count(found, name)))?;
+    }
+    Ok(())
+}
+
 /// Prints counts, then examples with what is sent now and then.
 pub(super) fn print(remote: &Remote, found: &Value) -> Result<(), Failure> {
     if remote.json() {
         return out::json(found);
     }
-    let count = |name: &str| found.get(name).and_then(Value::as_u64).unwrap_or_default();
-    print_period(found)?;
-    for (name, meaning) in COUNTS {
-        out::line(format_args!("{:>8}  {meaning}", count(name)))?;
-    }
+    print_counts(found, &COUNTS)?;
     for example in list(found, "examples") {
         print_example(example)?;
     }
@@ -40,10 +112,7 @@ pub(super) fn print_of_schema(remote: &Remote, found: &Value) -> Result<(), Fail
     if remote.json() {
         return out::json(found);
     }
-    let count = |name: &str| found.get(name).and_then(Value::as_u64).unwrap_or_default();
-    print_period(found)?;
-    out::line(format_args!("{:>8}  refused by the schema of now", count("refused_now")))?;
-    out::line(format_args!("{:>8}  refused by this schema", count("refused_then")))?;
+    print_counts(found, &COUNTS_OF_SCHEMA)?;
     for example in list(found, "examples") {
         let event = text(example, "event");
         let at = text(example, "received_at");
@@ -55,15 +124,27 @@ pub(super) fn print_of_schema(remote: &Remote, found: &Value) -> Result<(), Fail
     Ok(())
 }
 
-/// Says which events were looked at.
-fn print_period(found: &Value) -> Result<(), Failure> {
-    let looked_at = found.get("looked_at").and_then(Value::as_u64).unwrap_or_default();
-    let since = text(found, "since");
-    out::line(format_args!("{looked_at} stored events since {since} were looked at."))?;
-    if found.get("is_whole") == Some(&Value::Bool(true)) {
-        return Ok(());
+/// Prints how the terms of a provider would have treated its webhooks, then some of them.
+pub(super) fn print_of_provider(remote: &Remote, found: &Value) -> Result<(), Failure> {
+    if remote.json() {
+        return out::json(found);
     }
-    out::line("These are the newest; there are more. Ask for a shorter span to see all of it.")
+    print_counts(found, &COUNTS_OF_PROVIDER)?;
+    for example in list(found, "examples") {
+        let event = text(example, "event");
+        let event_type = clean(&text(example, "event_type"));
+        let at = text(example, "received_at");
+        let difference = match text(example, "difference").as_str() {
+            "refused" => "would be refused",
+            "changed" => "would be stored otherwise",
+            _ => "would have another ordering key",
+        };
+        out::line("")?;
+        out::line(format_args!("{at}  {event_type}  {event}  {difference}"))?;
+        out::line(format_args!("  {}", clean(&text(example, "why"))))?;
+    }
+    out::note("Nothing was saved.");
+    Ok(())
 }
 
 fn print_example(example: &Value) -> Result<(), Failure> {

@@ -379,7 +379,7 @@ actions! {
         .then(Then::Leads("providers"));
     CHANGE_PROVIDER = action("change-provider", |t| t.change)
         .route(Right::Admin, Method::Patch, "/v1/providers/{name}")
-        .fields(&[field("scheme"), field("pii"), OTHERS, without("secret")])
+        .fields(&[field("scheme"), field("pii"), OTHERS, without("secret"), field("what_if")])
         .asks(Asks::Change);
     DELETE_PROVIDER = action("delete-provider", |t| t.delete)
         .route(Right::Admin, Method::Delete, "/v1/providers/{name}")

@@ -539,7 +539,7 @@ fn kept(scheme: &Scheme, headers: &Headers) -> Vec<(String, String)> {
 
 /// The ordering key in a webhook, unless it is empty. Refused if it cannot be read: without its key, a webhook could overtake
 /// others of the same key.
-fn ordering_key(
+pub fn ordering_key(
     provider: &NewProvider,
     headers: &Headers,
     body: Body<'_>,

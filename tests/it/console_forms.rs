@@ -575,6 +575,39 @@ fn a_change_is_asked_about_the_stored_events_before_it_is_kept() {
 }
 
 #[test]
+fn a_provider_is_asked_about_the_stored_webhooks_before_it_is_changed() {
+    let rig = Rig::new();
+    rig.user("anna", "admin");
+    let browser = Browser::enter(&rig, "anna");
+    let secret = "a-shared-secret-of-32-characters";
+    rig.token_provider("shop", secret);
+    for body in [r#"{"order":7}"#, r#"{"order":8,"note":"a longer one"}"#] {
+        rig.send("POST", "/in/shop", &[("X-Token", secret)], body.as_bytes()).is(200);
+    }
+    let change = asked(&browser, "/console/providers/shop", "change-provider");
+    let typed = [
+        ("ordering_key", "path"),
+        ("ordering_key.path", "$.order"),
+        ("body_bytes_max", "20"),
+        ("what_if", "7d"),
+    ];
+    let tried = browser.submit(&change, &[&typed[..], &[("again", "yes")]].concat()).is(200).text();
+    for part in [
+        "2 stored events were looked at",
+        "<strong>1</strong> would be refused",
+        "<strong>1</strong> would have another ordering key",
+        "7 in place of none",
+        "body_bytes_max is 20",
+        "/console/webhooks/",
+    ] {
+        assert!(tried.contains(part), "{part}: {tried}");
+    }
+    assert_eq!(rig.get("/v1/providers/shop")["ordering_key"], Value::Null);
+    browser.submit(&change, &typed).is(303);
+    assert_eq!(rig.get("/v1/providers/shop")["ordering_key"], json!({ "path": "$.order" }));
+}
+
+#[test]
 fn a_schema_is_asked_about_the_stored_events_before_it_is_kept() {
     let rig = Rig::new();
     rig.user("anna", "admin");

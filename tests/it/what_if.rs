@@ -1,4 +1,6 @@
-//! `what_if`: what terms of a subscription would have done with the stored events of a period, and that it is so.
+//! `what_if`: what changed terms would have done with the stored events of a period, and that it is so.
+
+use oncebox::config::Settings;
 
 use crate::rig::prelude::*;
 
@@ -48,7 +50,7 @@ fn what_would_be_sent_is_what_then_is_sent() {
     });
     let found = asked(&rig, &change);
     assert_eq!(counts(&found), [25, 20, 23, 5, 2, 0, 0, 0]);
-    assert_eq!(found["is_whole"], true);
+    assert_eq!(found["next"], Value::Null);
     let examples = found["examples"].as_array().unwrap();
     let of = |difference: &str| {
         examples.iter().filter(|example| example["difference"] == difference).count()
@@ -141,6 +143,8 @@ fn what_cannot_be_asked_is_said() {
     for span in ["week", "-1d", "500d"] {
         rig.patch(path, &json!({ "what_if": span })).is(422).tells("what_if must be a span");
     }
+    let odd = "2026-01-01T00:00:00Z/2026-13/event/1";
+    rig.patch(path, &json!({ "what_if": odd })).is(422).tells("next of an answer");
     let both = json!({ "what_if": "1d", "try": "01916f3a-5c1e-7000-8000-000000000001" });
     rig.patch(path, &both).is(422).tells("either try or what_if");
     let token = rig.token_of("read");
@@ -156,7 +160,7 @@ fn a_schema_is_asked_what_it_would_refuse() {
     let put = |body: &Value| rig.call("PUT", path, body.to_string().as_bytes());
     let ask = |most: u32| put(&merged(json!({ "what_if": "7d" }), &of(most)));
     let found = ask(14).is(200).json();
-    assert_eq!((&found["looked_at"], &found["is_whole"]), (&json!(20), &json!(true)));
+    assert_eq!((&found["looked_at"], &found["next"]), (&json!(20), &Value::Null));
     assert_eq!((&found["refused_now"], &found["refused_then"]), (&json!(0), &json!(5)));
     let examples = found["examples"].as_array().unwrap();
     assert_eq!(examples.len(), 5);
@@ -170,4 +174,140 @@ fn a_schema_is_asked_what_it_would_refuse() {
     assert_eq!(*stored, of(9)["schema"]);
     let wrong = merged(json!({ "what_if": "often" }), &of(9));
     put(&wrong).is(422);
+}
+
+/// Asks about a period part by part; returns the sum of the counts, and the number of parts.
+fn asked_to_the_end(rig: &Rig, change: &Value) -> ([u64; 8], u64) {
+    let mut sum = [0; 8];
+    let mut what_if = json!("90d");
+    let mut parts = 0;
+    while !what_if.is_null() {
+        parts += 1;
+        let body = merged(json!({ "what_if": what_if }), change);
+        let found = rig.patch("/v1/subscriptions/erp", &body).is(200).json();
+        for (sum, count) in sum.iter_mut().zip(counts(&found)) {
+            *sum += count;
+        }
+        what_if = found["next"].clone();
+    }
+    (sum, parts)
+}
+
+/// Publishes invoices with these totals, a thousand at once.
+fn invoices(rig: &Rig, totals: std::ops::Range<u64>) {
+    let totals: Vec<u64> = totals.collect();
+    for thousand in totals.chunks(1000) {
+        let event =
+            |total: &u64| json!({ "event_type": "invoice.paid", "payload": { "total": total } });
+        let events: Vec<Value> = thousand.iter().map(event).collect();
+        rig.post("/v1/events", &json!(events)).is(201);
+    }
+}
+
+/// `ONCEBOX_WHAT_IF_EVENTS`: how many.
+#[test]
+fn more_events_than_one_answer_looks_at_are_looked_at_part_by_part() {
+    let count =
+        std::env::var("ONCEBOX_WHAT_IF_EVENTS").map_or(10_100, |text| text.parse().unwrap());
+    let rig = Rig::new();
+    let filter = |from: u64| json!([{ "path": "$.total", "op": "gte", "value": from }]);
+    rig.pull("erp", &json!({ "event_types": ["invoice.*"], "filter": filter(count - 50) }));
+    invoices(&rig, 0..count);
+    assert_eq!(deliveries(&rig, "erp"), 50);
+    let change = json!({ "filter": filter(count - 170) });
+    let (sum, parts) = asked_to_the_end(&rig, &change);
+    assert_eq!(sum, [count, 50, 170, 120, 0, 0, 0, 0]);
+    assert_eq!(parts, count / 10_000 + 1);
+    rig.patch("/v1/subscriptions/erp", &change).is(200);
+    invoices(&rig, count - 1_000..count);
+    assert_eq!(deliveries(&rig, "erp"), 50 + 170);
+}
+
+#[test]
+fn months_of_the_archive_are_looked_at() {
+    let day = Duration::from_hours(24);
+    let rig = Rig::with(|settings: &mut Settings| settings.archive.after = day * 10);
+    let receiver = Receiver::new();
+    rig.subscribe_with("erp", &receiver, &json!({ "event_types": ["invoice.*"], "source": "all" }));
+    let secret = "a-shared-secret-of-32-characters";
+    rig.token_provider("shop", secret);
+    for month in 0..2 {
+        invoices(&rig, 0..5);
+        let body = format!("{{\"order\":{month}}}");
+        rig.send("POST", "/in/shop", &[("X-Token", secret)], body.as_bytes()).is(200);
+        rig.settle();
+        rig.advance(day * 20);
+    }
+    rig.advance(day * 20);
+    rig.becomes(
+        "SELECT (SELECT count(*) FROM outbox) + (SELECT count(*) FROM webhook_events)",
+        "0",
+    );
+    invoices(&rig, 0..3);
+    let change =
+        json!({ "event_types": ["*"], "template": { "body": "{{ 100 // payload.total }}" } });
+    let (sum, parts) = asked_to_the_end(&rig, &change);
+    assert_eq!((sum, parts), ([15, 13, 15, 2, 0, 10, 5, 0], 1), "three totals are 0");
+    let short = merged(json!({ "what_if": "50d" }), &change);
+    let found = rig.patch("/v1/subscriptions/erp", &short).is(200).json();
+    assert_eq!(found["looked_at"], 9, "one month is before the period");
+}
+
+#[test]
+fn a_policy_of_a_provider_is_asked_what_it_would_do() {
+    let rig = Rig::new();
+    let secret = "a-shared-secret-of-32-characters";
+    rig.token_provider("shop", secret);
+    for body in [
+        r#"{"order":1,"customer":{"email":"ada@example.com"}}"#,
+        r#"{"order":2,"customer":{"card":"4111 1111 1111 1111"}}"#,
+        r#"{"order":3}"#,
+        "no json, and 40 bytes long: nothing more",
+    ] {
+        rig.send("POST", "/in/shop", &[("X-Token", secret)], body.as_bytes()).is(200);
+    }
+    let before = rig.get("/v1/providers/shop");
+    let ask = |change: &Value| {
+        rig.patch("/v1/providers/shop", &merged(json!({ "what_if": "7d" }), change)).is(200).json()
+    };
+    let of = |found: &Value| {
+        ["looked_at", "refused", "changed", "other_key", "sealed"]
+            .map(|name| found[name].as_u64().unwrap())
+    };
+    let policy = json!({ "rules": [
+        { "path": "$.customer.email", "action": "seal" },
+        { "detect": ["card"], "action": "reject" },
+    ] });
+    let found = ask(&json!({ "pii": policy }));
+    // The text cannot be searched for paths.
+    assert_eq!(of(&found), [4, 2, 1, 0, 0]);
+    let examples = found["examples"].as_array().unwrap();
+    let why: Vec<String> = examples.iter().map(|example| text(example, "why")).collect();
+    assert!(why[0].contains("neither JSON"), "{why:?}");
+    assert!(why[1].contains("rule 2") && why[1].contains("card"), "{why:?}");
+    assert_eq!(why[2], "seal $.customer.email");
+    assert!(!found.to_string().contains("4111"), "{found}");
+    let found = ask(&json!({ "ordering_key": { "path": "$.order" }, "body_bytes_max": 30 }));
+    assert_eq!(of(&found), [4, 3, 0, 1, 0]);
+    let examples = found["examples"].as_array().unwrap();
+    let moved = examples.iter().find(|example| example["difference"] == "other_key").unwrap();
+    assert_eq!(moved["why"], "3 in place of none");
+    // Nothing was saved.
+    assert_eq!(rig.get("/v1/providers/shop"), before);
+    // What is in force is the other side; sealed fields are counted.
+    rig.patch("/v1/providers/shop", &json!({ "pii": policy })).is(200);
+    let body = r#"{"order":5,"customer":{"email":"bob@example.com"}}"#;
+    rig.send("POST", "/in/shop", &[("X-Token", secret)], body.as_bytes()).is(200);
+    assert_eq!(of(&ask(&json!({ "pii": policy }))), [5, 2, 0, 0, 1]);
+    let found = ask(&json!({ "pii": "allow" }));
+    assert_eq!(of(&found), [5, 0, 2, 0, 1]);
+    assert_eq!(found["examples"][0]["why"], "no longer seal $.customer.email");
+    for (change, why) in [
+        (json!({ "tolerance_secs": 10 }), "what_if goes with pii"),
+        (json!({ "ordering_key": { "header": "X-Order" } }), "not all header fields"),
+        (json!({ "what_if": "soon" }), "must be a span"),
+    ] {
+        let body = merged(json!({ "what_if": "7d" }), &change);
+        rig.patch("/v1/providers/shop", &body).is(422).tells(why);
+    }
 }

@@ -1,50 +1,31 @@
-//! The member `what_if` of a new or changed subscription: how its terms would have treated the stored events of a period,
-//! beside the terms of now. Nothing is saved, and nothing is sent.
+//! What the terms of a subscription would have done with stored events, beside the terms of now.
 //!
-//! The newest events are looked at first, for two seconds at most. Archived months are not looked at. What is sealed in an
-//! event stays hidden, as in [`super::subscription_trials`].
-
-use std::time::Duration;
+//! What is sealed in an event stays hidden, as in [`crate::api::subscription_trials`].
 
 use crate::api::call::SHOWN_FACTOR;
 use crate::api::prelude::*;
 use crate::api::subscription_trials::{Trial, why_not, written};
-use crate::base::clock;
+use crate::api::what_if::{WalkFilter, Walked, WalkedEvent, walk};
 use crate::base::id::SubscriptionSeq;
 use crate::formats::Formats;
 use crate::model::delivery::OutgoingRequest;
-use crate::model::event::Status;
 use crate::model::lane::{self, Key};
 use crate::model::subscription::NewSubscription;
-use crate::store::deliveries;
-use crate::store::outbox_lists::{self, OutboxFilter};
-use crate::store::page::{Newest, RowPage, Span};
-use crate::store::webhook_events::{self, WebhookEventFilter};
+use crate::store::outbox_lists::OutboxFilter;
+use crate::store::webhook_events::WebhookEventFilter;
 
-/// Stored events that are looked at, at most.
-pub(super) const MAX_EVENTS: u64 = 10_000;
-/// How long they are looked at.
-pub(super) const MAX_TIME: Duration = Duration::from_secs(2);
-/// Events of a page.
-pub(super) const PAGE: u32 = 500;
 /// Examples of each difference. No more are kept, however many events differ.
 const MAX_OF_EACH: usize = 5;
 /// Examples at most.
 const MAX_EXAMPLES: usize = 4 * MAX_OF_EACH;
 /// Characters of a body that an example shows.
 const MAX_BODY_CHARS: usize = 2_000;
-/// The longest period that is asked for.
-const MAX_PERIOD: Duration = Duration::from_hours(400 * 24);
 
 /// What the terms would have done with the stored events of a period. Nothing was saved or sent.
 #[derive(Default, Serialize, JsonSchema)]
-pub(super) struct WhatIf {
-    /// The begin of the period.
-    since: Timestamp,
-    /// Stored events that were looked at, the newest first. Archived months are not looked at.
-    looked_at: u64,
-    /// Whether these are all of the period: at most 10,000 are looked at, for two seconds.
-    is_whole: bool,
+pub(in crate::api) struct WhatIf {
+    #[serde(flatten)]
+    walked: Walked,
     /// Events that the stored subscription wants; 0 for a new subscription.
     wanted_now: u64,
     /// Events that it would want.
@@ -68,7 +49,7 @@ pub(super) struct WhatIf {
 #[derive(JsonSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "describes two kinds of answers")]
-pub(super) enum AnyTrial {
+pub(in crate::api) enum AnyTrial {
     Event(Box<Trial<'static>>),
     Period(Box<WhatIf>),
 }
@@ -77,7 +58,7 @@ pub(super) enum AnyTrial {
 #[derive(JsonSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "describes three kinds of answers")]
-pub(super) enum OrTrial<T> {
+pub(in crate::api) enum OrTrial<T> {
     Subscription(T),
     Event(Box<Trial<'static>>),
     Period(Box<WhatIf>),
@@ -113,7 +94,7 @@ struct Example {
 }
 
 /// Terms that are asked about an event.
-struct AskedTerms<'a> {
+struct JudgedTerms<'a> {
     new: &'a NewSubscription,
     seq: SubscriptionSeq,
     formats: Formats,
@@ -130,7 +111,7 @@ enum Said {
     Sent { headers: Vec<(String, String)>, body: Vec<u8> },
 }
 
-impl<'a> AskedTerms<'a> {
+impl<'a> JudgedTerms<'a> {
     fn of(api: &Api, new: &'a NewSubscription, seq: SubscriptionSeq) -> Result<Self, Problem> {
         let box_name = api.env.settings.get().r#box.name.clone();
         let formats = Formats::of(new, box_name);
@@ -185,138 +166,54 @@ impl Said {
 }
 
 /// What is asked: the terms of now, if there are some, and those of then.
-pub(super) struct Asked<'a> {
+pub(in crate::api) struct AskedTerms<'a> {
     /// The subscription as it is stored; `None` for a new one.
-    pub(super) stored: Option<(&'a NewSubscription, SubscriptionSeq)>,
+    pub(in crate::api) stored: Option<(&'a NewSubscription, SubscriptionSeq)>,
     /// As it would be.
-    pub(super) wanted: &'a NewSubscription,
-    /// The period, such as `7d`.
-    pub(super) period: &'a str,
+    pub(in crate::api) wanted: &'a NewSubscription,
+    /// The period, such as `7d`, or where a walk goes on.
+    pub(in crate::api) period: &'a str,
 }
 
-/// Shows what terms would have done with the stored events of a period.
-/// Fails with 422 if the period is no span, or a template cannot be used at all.
-pub(super) fn show(api: &Api, call: &Call, asked: &Asked<'_>) -> Result<Audited<Value>, Problem> {
-    let period = period_of(asked.period)?;
-    let seq = asked.stored.map_or(SubscriptionSeq(0), |(_, seq)| seq);
-    let since = api.env.clock.wall().minus(period);
-    let mut look = Look {
-        api,
-        tenant: &call.tenant,
-        now: asked.stored.map(|(new, seq)| AskedTerms::of(api, new, seq)).transpose()?,
-        then: AskedTerms::of(api, asked.wanted, seq)?,
-        ends_at: api.env.clock.monotonic().saturating_add(MAX_TIME),
-        seen: WhatIf { since, is_whole: true, ..WhatIf::default() },
-    };
-    look.at_all(outbox_page)?;
-    look.at_all(webhook_page)?;
-    let mut seen = look.seen;
-    seen.examples.sort_by_key(|example| std::cmp::Reverse(example.received_at));
-    Ok(Audited::dry_run(value(seen)))
-}
-
-/// Reads a period, such as `7d`. Fails with 422 if it is none.
-pub(super) fn period_of(text: &str) -> Result<Duration, Problem> {
-    let period = clock::span(text).ok().filter(|span| *span <= MAX_PERIOD);
-    period.ok_or_else(|| {
-        Problem::unprocessable("what_if must be a span of at most 400 days, such as 7d or 12h.")
-    })
-}
-
-/// A stored event, as it is looked up.
-struct StoredEvent {
-    id: String,
-    target: Option<String>,
-    received_at: Timestamp,
-    /// Whether it has a payload that may be sent.
-    is_usable: bool,
-}
-
-/// A page of a tenant's events of a period.
-type ReadPage = fn(&ReadTx<'_>, Newest<'_>, Span) -> StoreResult<RowPage<StoredEvent>>;
-
-fn outbox_page(
-    tx: &ReadTx<'_>,
-    newest: Newest<'_>,
-    received: Span,
-) -> StoreResult<RowPage<StoredEvent>> {
-    let filter = OutboxFilter { received, operational: true, ..OutboxFilter::default() };
-    let RowPage { rows, next } = outbox_lists::page(tx, newest, &filter)?;
-    let rows = rows.into_iter().map(|event| StoredEvent {
-        is_usable: event.status != Status::Quarantined && event.expunged_at.is_none(),
-        id: event.new.id,
-        target: event.new.target,
-        received_at: event.new.received_at,
-    });
-    Ok(RowPage { rows: rows.collect(), next })
-}
-
-fn webhook_page(
-    tx: &ReadTx<'_>,
-    newest: Newest<'_>,
-    received: Span,
-) -> StoreResult<RowPage<StoredEvent>> {
-    let filter = WebhookEventFilter { received, ..WebhookEventFilter::default() };
-    let RowPage { rows, next } = webhook_events::page(tx, newest, &filter)?;
-    let rows = rows.into_iter().map(|event| StoredEvent {
-        is_usable: event.expunged_at.is_none(),
-        id: event.new.id,
-        target: None,
-        received_at: event.new.received_at,
-    });
-    Ok(RowPage { rows: rows.collect(), next })
+impl AskedTerms<'_> {
+    /// Shows what the terms would have done with the stored events of a period.
+    /// Fails with 422 if the period is no span, or a template cannot be used at all.
+    pub(in crate::api) fn show(&self, api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+        let seq = self.stored.map_or(SubscriptionSeq(0), |(_, seq)| seq);
+        let mut look = Look {
+            tenant: &call.tenant,
+            now: self.stored.map(|(new, seq)| JudgedTerms::of(api, new, seq)).transpose()?,
+            then: JudgedTerms::of(api, self.wanted, seq)?,
+            seen: WhatIf::default(),
+        };
+        let filter = WalkFilter {
+            outbox: Some(OutboxFilter { operational: true, ..OutboxFilter::default() }),
+            webhooks: Some(WebhookEventFilter::default()),
+        };
+        let walked = walk(api, call, self.period, filter, |file, event| look.at(file, event))?;
+        let mut seen = WhatIf { walked, ..look.seen };
+        seen.examples.sort_by_key(|example| std::cmp::Reverse(example.received_at));
+        Ok(Audited::dry_run(value(seen)))
+    }
 }
 
 /// A look at the events of a period.
 struct Look<'a> {
-    api: &'a Api,
     tenant: &'a str,
-    now: Option<AskedTerms<'a>>,
-    then: AskedTerms<'a>,
-    /// By the monotonic clock.
-    ends_at: Duration,
+    now: Option<JudgedTerms<'a>>,
+    then: JudgedTerms<'a>,
     seen: WhatIf,
 }
 
 impl Look<'_> {
-    fn is_over(&self) -> bool {
-        self.seen.looked_at >= MAX_EVENTS || self.api.env.clock.monotonic() >= self.ends_at
-    }
-
-    fn at_all(&mut self, read: ReadPage) -> Result<(), Problem> {
-        let received = Span { since: Some(self.seen.since), until: None };
-        let mut next = Some(i64::MAX);
-        while let Some(before) = next {
-            let newest = Newest { tenant: self.tenant, before, limit: PAGE };
-            let page = self.api.env.store.read(|tx| read(tx, newest, received))?;
-            next = page.next;
-            for event in page.rows {
-                if self.is_over() {
-                    self.seen.is_whole = false;
-                    return Ok(());
-                }
-                self.at(&event)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn at(&mut self, event: &StoredEvent) -> Result<(), Problem> {
-        self.seen.looked_at = self.seen.looked_at.saturating_add(1);
-        if !event.is_usable {
+    fn at(&mut self, file: &Api, event: &WalkedEvent) -> Result<(), Problem> {
+        if event.is_quarantined || event.is_expunged {
             return Ok(());
         }
-        let of = (self.tenant, event.id.as_str());
-        let found = self
-            .api
-            .env
-            .store
-            .read(|tx| deliveries::outgoing_of_event(tx, SubscriptionSeq(0), of))?;
-        // Archived or expunged meanwhile.
-        let Some(outgoing) = found else { return Ok(()) };
+        let Some(outgoing) = event.outgoing(file, self.tenant)? else { return Ok(()) };
         let factor = self.then.formats.memory_factor().unwrap_or(SHOWN_FACTOR);
         let bytes = outgoing.payload.len().saturating_mul(factor).saturating_mul(2);
-        let _share = self.api.share(bytes)?;
+        let _share = file.share(bytes)?;
         let target = event.target.as_deref();
         let now = self.now.as_ref().map(|terms| terms.say(&outgoing, target));
         let then = self.then.say(&outgoing, target);
