@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use crate::api::context::Api;
 use crate::api::problem::Problem;
 use crate::api::schema::values;
-use crate::base::headers::own_field;
+use crate::base::headers;
 use crate::config::permitted;
 use crate::formats::{Formats, filter};
 use crate::model::database_target::DatabaseTarget;
@@ -344,29 +344,11 @@ values! {
     SecretText = { "type": "string", "pattern": "^whsec_[A-Za-z0-9+/]+={0,2}$" }
 }
 
-/// Header fields that frame a request.
-const HEADERS_OF_FRAMING: &str =
-    "host content-length transfer-encoding connection keep-alive te trailer upgrade expect";
-
-/// Header fields that carry secrets. Headers stand in the file in the clear, so these are refused.
-/// Each with the kind of credential to set instead.
-const HEADERS_SECRET: [(&str, &str); 9] = [
-    ("authorization", "bearer, basic or oauth2, or api_key for another scheme"),
-    ("proxy-authorization", "api_key"),
-    ("cookie", "api_key"),
-    ("x-api-key", "api_key"),
-    ("api-key", "api_key"),
-    ("apikey", "api_key"),
-    ("x-auth-token", "api_key"),
-    ("x-access-token", "api_key"),
-    ("x-functions-key", "api_key"),
-];
-
 /// Refuses a field that requests have anyway.
 /// Fails with 422 with the field's name.
 pub(super) fn check_not_ours(name: &str) -> Result<(), Problem> {
-    if HEADERS_OF_FRAMING.split(' ').any(|framing| name.eq_ignore_ascii_case(framing))
-        || own_field(name).is_some()
+    if headers::is_of_framing(name)
+        || headers::own_field(name).is_some()
         || name.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("ce-"))
     {
         return Err(Problem::unprocessable(format!("The header {name} is set by Oncebox.")));
@@ -379,8 +361,7 @@ pub(super) fn check_not_ours(name: &str) -> Result<(), Problem> {
 fn check_headers(headers: &BTreeMap<String, String>) -> Result<(), Problem> {
     for (name, value) in headers {
         check_header_name(name)?;
-        let fits = value.bytes().all(|b| (b' '..=b'~').contains(&b));
-        if !fits || name.len() + value.len() > 4096 {
+        if !headers::is_field(name, value) {
             let detail = format!("The header {name:?} is not a valid header field.");
             return Err(Problem::unprocessable(detail));
         }
@@ -392,15 +373,13 @@ fn check_headers(headers: &BTreeMap<String, String>) -> Result<(), Problem> {
 /// name.
 fn check_header_name(name: &str) -> Result<(), Problem> {
     check_not_ours(name)?;
-    let kinds = HEADERS_SECRET.iter().find(|(secret, _)| name.eq_ignore_ascii_case(secret));
-    if let Some((_, kinds)) = kinds {
+    if let Some(kinds) = headers::credential_of(name) {
         return Err(Problem::unprocessable(format!(
             "The header {name} carries a secret, and headers are not sealed; set a credential of the kind \
              {kinds} instead: oncebox credential set."
         )));
     }
-    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-    if !(1..=255).contains(&name.len()) || !name.bytes().all(token) {
+    if !headers::is_name(name) {
         let detail = format!("The header {name:?} is not a valid header field.");
         return Err(Problem::unprocessable(detail));
     }

@@ -43,6 +43,52 @@ pub fn own_field(name: &str) -> Option<Mask> {
     OWN_FIELDS.into_iter().find(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, mask)| mask)
 }
 
+/// Header fields that frame a request.
+const OF_FRAMING: &str =
+    "host content-length transfer-encoding connection keep-alive te trailer upgrade expect";
+
+/// Header fields that carry secrets. Settings stand in the file in the clear, so these are refused there.
+/// Each with the kind of credential to set instead.
+const SECRET: [(&str, &str); 9] = [
+    ("authorization", "bearer, basic or oauth2, or api_key for another scheme"),
+    ("proxy-authorization", "api_key"),
+    ("cookie", "api_key"),
+    ("x-api-key", "api_key"),
+    ("api-key", "api_key"),
+    ("apikey", "api_key"),
+    ("x-auth-token", "api_key"),
+    ("x-access-token", "api_key"),
+    ("x-functions-key", "api_key"),
+];
+
+/// The longest name of a field that is set.
+const MAX_NAME_BYTES: usize = 255;
+/// The longest name and value together.
+const MAX_FIELD_BYTES: usize = 4096;
+
+/// Whether a field frames a request: the client writes it.
+pub fn is_of_framing(name: &str) -> bool {
+    OF_FRAMING.split(' ').any(|framing| name.eq_ignore_ascii_case(framing))
+}
+
+/// The kinds of credential to set in place of a field that carries a secret.
+pub fn credential_of(name: &str) -> Option<&'static str> {
+    let found = SECRET.iter().find(|(secret, _)| name.eq_ignore_ascii_case(secret));
+    found.map(|(_, kinds)| *kinds)
+}
+
+/// Whether a text is the name of a field. Source: RFC 9110, section 5.6.2.
+pub fn is_name(name: &str) -> bool {
+    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(token)
+}
+
+/// Whether a name and a value can be sent as a field.
+pub fn is_field(name: &str, value: &str) -> bool {
+    let fits = value.bytes().all(|b| (b' '..=b'~').contains(&b));
+    is_name(name) && fits && name.len().saturating_add(value.len()) <= MAX_FIELD_BYTES
+}
+
 /// Header fields in the order in which they came.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Headers(Vec<(String, Vec<u8>)>);

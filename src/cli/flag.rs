@@ -152,6 +152,10 @@ impl FlagKind {
             }
             ("CONDITION", _) => ValueParser::new(input::condition),
             ("PROBE", _) => ValueParser::new(input::probe),
+            ("JSON|@FILE", Self::Map) => ValueParser::new(|given: &str| {
+                let object = input::object("it", given);
+                object.map(Value::Object).map_err(|failure| failure.message)
+            }),
             (_, Self::Map) if placeholder.contains('=') => member(input::pair),
             (_, Self::Map) => member(input::header),
             ("BOOL", Self::Switch) => BoolValueParser::new().map(Value::from).into(),

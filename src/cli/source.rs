@@ -28,7 +28,7 @@ const VERBS: &[CommandRow] = &[
                 .help("A folder that receives files: JSON, NDJSON, CSV or XML"),
             own("list")
                 .value("PRESET")
-                .help("A list over HTTP: stripe, gocardless, paypal, shopify, woocommerce, mollie, erpnext, business_central, or json for any list"),
+                .help("A list over HTTP: stripe, github, gocardless, paypal, shopify, woocommerce, mollie, xero, hubspot, odoo, erpnext, business_central, or json for any list"),
             own("settings")
                 .value("JSON")
                 .help("Kind and settings as JSON, as the API takes them: `{\"kind\":\"sqlite\",\"settings\":{…}}`"),
@@ -60,6 +60,16 @@ const VERBS: &[CommandRow] = &[
                 .value("JSON")
                 .needs(&["list"])
                 .help("How items since a time are asked for: `{\"parameter\":\"updated_after\",\"form\":\"rfc3339\"}`, or with a text around `{time}`"),
+            field("settings.headers")
+                .long("list-header")
+                .value("FIELD")
+                .needs(&["list"])
+                .help("A header field that each request for a page has, 'Name: value'; may be repeated"),
+            field("settings.body")
+                .long("list-body")
+                .value("JSON|@FILE")
+                .needs(&["list"])
+                .help("The JSON object that is posted to ask for a page; then the parameters of --next and --newer-than are paths in it [default: of the preset]"),
             field("settings.interval_ms")
                 .long("interval")
                 .value("SPAN")

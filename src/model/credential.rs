@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::base::headers;
 use crate::base::words::words;
 use crate::model::target_url::TargetUrl;
 
@@ -241,8 +242,7 @@ fn check_basic(user: &str, password: &str) -> Result<(), String> {
 }
 
 fn check_api_key(header: &str, key: &str) -> Result<(), String> {
-    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-    if !(1..=255).contains(&header.len()) || !header.bytes().all(token) {
+    if !headers::is_name(header) {
         return Err(format!(
             "{header:?} is not the name of a header field; it is one like X-API-Key"
         ));

@@ -271,8 +271,18 @@ pub(super) fn read_time(text: &str) -> Option<Timestamp> {
             if n.unsigned_abs() <= MAX_SECONDS { Timestamp::from_secs } else { Timestamp::from_ms };
         return Some(of(n));
     }
+    if let Some(ms) = json_date(text) {
+        return Some(ms);
+    }
     let spaced = |text: &str| Timestamp::parse(&format!("{}Z", text.replacen(' ', "T", 1)));
     Timestamp::parse(text).or_else(|| spaced(text))
+}
+
+/// The time of `/Date(1518685950940+0000)/`, as ASP.NET writes it: milliseconds since 1970 in UTC, whatever its offset is.
+fn json_date(text: &str) -> Option<Timestamp> {
+    let inside = text.strip_prefix("/Date(")?.strip_suffix(")/")?;
+    let end = inside.get(1..)?.find(['+', '-']).map_or(inside.len(), |at| at.saturating_add(1));
+    inside.get(..end)?.parse().ok().map(Timestamp::from_ms)
 }
 
 /// A key as stored: a key that is too long, or not printable ASCII, is replaced by its SHA-256.
@@ -421,6 +431,15 @@ mod tests {
             assert_eq!(read_time(given), Some(at), "{given}");
         }
         assert_eq!(read_time("31.01.2026"), None);
+        for given in
+            ["/Date(1769860800000+0000)/", "/Date(1769860800000)/", "/Date(1769860800000+1300)/"]
+        {
+            assert_eq!(read_time(given), Some(at), "{given}");
+        }
+        assert_eq!(read_time("/Date(-1000+0000)/"), Some(Timestamp::from_ms(-1000)));
+        for odd in ["/Date()/", "/Date(x)/", "/Date(+)/", "/Date(1"] {
+            assert_eq!(read_time(odd), None, "{odd}");
+        }
     }
 
     #[test]

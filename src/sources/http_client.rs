@@ -10,6 +10,7 @@ use crate::http::client::{Answer, Call, CallError, Sender};
 use crate::model::delivery::retry_after;
 use crate::model::name::Name;
 use crate::sources::Source;
+use crate::sources::http_list::{AnsweredPage, ListRequest, PageMark};
 use crate::sources::http_settings::ListTerms;
 use crate::store::credential_uses::CredentialUses;
 use crate::store::credentials::{self, Owner};
@@ -77,7 +78,7 @@ impl<'a> ListReader<'a> {
 pub(super) struct WantedPage<'a> {
     pub(super) reader: ListReader<'a>,
     pub(super) terms: &'a ListTerms,
-    pub(super) url: &'a str,
+    pub(super) request: &'a ListRequest,
     /// Its bytes at most.
     pub(super) most: usize,
     /// Time for it.
@@ -89,6 +90,20 @@ pub(super) struct WantedPage<'a> {
 pub(super) struct FetchedPage {
     pub(super) body: Vec<u8>,
     pub(super) link: Option<String>,
+    /// Whether nothing is newer than the time that was asked for.
+    pub(super) is_unchanged: bool,
+}
+
+impl FetchedPage {
+    /// The page, as its list reads it.
+    pub(super) fn answered<'a>(&'a self, mark: Option<&'a PageMark>) -> AnsweredPage<'a> {
+        AnsweredPage {
+            body: &self.body,
+            link: self.link.as_deref(),
+            is_unchanged: self.is_unchanged,
+            mark,
+        }
+    }
 }
 
 /// Why there is no page.
@@ -129,7 +144,7 @@ impl ListClient {
         wanted: &WantedPage<'_>,
         cache: &mut CredentialCache,
     ) -> Result<FetchedPage, NoPage> {
-        let WantedPage { reader, terms, url, most, timeout } = *wanted;
+        let WantedPage { reader, terms, request, most, timeout } = *wanted;
         let in_force = self.env.store.read(|tx| credentials::in_force(tx, reader.owner));
         let in_force = in_force.map_err(NoPage::Ours)?;
         if in_force.is_empty() && terms.needs_credential {
@@ -143,13 +158,14 @@ impl ListClient {
         let access = Access::open_unsigned(&used, &self.env.keyring, cache, last_use);
         let access = access.map_err(NoPage::Lasting)?;
         let line = NetworkLine { sender: &*self.sender, clock: &self.env.clock, trace: None };
-        let own = [("accept", "application/json")];
-        let headers = own.iter().chain(terms.headers);
-        let headers: Vec<(String, String)> =
-            headers.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let mut headers = vec![field("accept", "application/json")];
+        headers.extend(request.body.as_ref().map(|_| field("content-type", "application/json")));
+        headers.extend(request.headers.iter().cloned());
         let call = Call {
-            method: "GET",
-            url,
+            method: if request.body.is_some() { "POST" } else { "GET" },
+            url: &request.url,
+            body: request.body.as_deref().unwrap_or_default().as_bytes(),
             headers: &headers,
             timeout,
             tenant: Some(reader.tenant),
@@ -192,7 +208,10 @@ impl ListClient {
             200..=299 if is_broken_off => {
                 Err(NoPage::Passing("a page broke off before its end".to_owned(), None))
             }
-            200..=299 => Ok(FetchedPage { body, link }),
+            200..=299 => Ok(FetchedPage { body, link, is_unchanged: false }),
+            304 if wanted.terms.since.as_ref().is_some_and(|since| since.in_header) => {
+                Ok(FetchedPage { body, link, is_unchanged: true })
+            }
             300..=399 => Err(NoPage::Lasting(format!(
                 "the list answers {status}, and redirects are not followed: set url to its new address"
             ))),

@@ -2,6 +2,7 @@
 //!
 //! Not here: which pages are read ([`super::http_reader`], [`super::reconciliation`]).
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -17,11 +18,14 @@ use crate::signatures::provider::Repeats;
 use crate::sources::Source;
 use crate::sources::cell::Cell;
 use crate::sources::draft::{Draft, describe};
+use crate::sources::http_client::{ListReader, MAX_PAGE_BYTES, NoPage, TIMEOUT, WantedPage};
 use crate::sources::http_list::{ListItem, oldest_first};
 use crate::sources::http_settings::{HttpSettings, ListTerms};
 use crate::sources::shared::{ReadItems, ReadyRow, RelayServices, SourceError, recognise};
 use crate::store::error::Result;
 use crate::store::outbox::{self, UNUSABLE};
+use crate::store::webhook_events;
+use crate::targets::http::access::CredentialCache;
 
 /// Characters of an item's id that a reason quotes.
 const MAX_SHOWN_CHARS: usize = 100;
@@ -85,6 +89,66 @@ impl ListTurn<'_> {
         Ok(ready)
     }
 
+    /// Asks for the payloads of items whose events are not known, if the list does not have them. An item whose payload is gone
+    /// is marked: it cannot be used.
+    pub(super) fn add_payloads(
+        &self,
+        provider: Option<&VerifiedProvider>,
+        items: &mut [ListItem<'_>],
+        cache: &mut CredentialCache,
+    ) -> std::result::Result<(), NoPage> {
+        let Some(provider) = provider.filter(|_| self.terms.details.is_some()) else {
+            return Ok(());
+        };
+        let mut left = MAX_PAGE_BYTES;
+        for item in items {
+            if self.has_all(provider, item).map_err(NoPage::Ours)? {
+                continue;
+            }
+            let Some(request) = self.terms.request_of(item) else {
+                item.trouble = Some("it does not say where its payload is".to_owned());
+                continue;
+            };
+            let wanted = WantedPage {
+                reader: ListReader::source(self.source),
+                terms: &self.terms,
+                request: &request,
+                most: left,
+                timeout: TIMEOUT,
+            };
+            let found = match self.shared.lists.fetch(&wanted, cache) {
+                Ok(found) => found,
+                Err(NoPage::Gone(why)) => {
+                    item.trouble = Some(format!("its payload cannot be had: {why}"));
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            left = left.saturating_sub(found.body.len());
+            match self.terms.payload_in(&found.body) {
+                Some(payload) => item.raw = Cow::Owned(payload.to_owned()),
+                None => item.trouble = Some("the answer to its request has no payload".to_owned()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether all events of an item are stored. One that cannot be used has none.
+    fn has_all(&self, provider: &VerifiedProvider, item: &ListItem<'_>) -> Result<bool> {
+        let ids = match self.ids(provider, item) {
+            Ok(ids) => ids,
+            Err(ListedRefusal::Unusable(_)) => return Ok(false),
+            Err(ListedRefusal::Failed(error)) => return Err(error),
+        };
+        let of = &provider.provider.new;
+        self.shared.env.store.read(|tx| {
+            ids.iter().try_fold(true, |all, id| {
+                let identity = (of.tenant.as_str(), of.name.as_str(), id.as_str());
+                Ok(all && webhook_events::is_known(tx, identity)?)
+            })
+        })
+    }
+
     /// The webhooks that the provider would have sent, without known events.
     pub(super) fn webhooks(
         &self,
@@ -112,12 +176,18 @@ impl ListTurn<'_> {
         item: &ListItem<'_>,
         read: impl FnOnce(&Incoming<'_>) -> std::result::Result<T, ListedRefusal>,
     ) -> std::result::Result<T, ListedRefusal> {
+        if let Some(why) = &item.trouble {
+            return Err(ListedRefusal::Unusable(why.clone()));
+        }
         if !item.raw.starts_with('{') {
             return Err(ListedRefusal::Unusable("it is no JSON object".to_owned()));
         }
         let mut headers = Headers::default();
         headers.push("content-type", b"application/json");
-        let body = provider.provider.new.scheme.body_of(item.raw);
+        for (name, value) in &item.headers {
+            headers.push(name, value.as_bytes());
+        }
+        let body = provider.provider.new.scheme.body_of(&item.raw);
         read(&Incoming {
             method: "POST",
             path: "/",
@@ -172,7 +242,7 @@ impl ListTurn<'_> {
         let mut draft = Draft::default();
         let text = |text: &str| Cell::Text(text.to_owned());
         draft.put(EventField::IdempotencyKey, text(id));
-        draft.put(EventField::Payload, text(item.raw));
+        draft.put(EventField::Payload, text(&item.raw));
         let mut has_time = false;
         for (field, path) in &self.terms.fields {
             let own = matches!(field, EventField::IdempotencyKey | EventField::Payload);
@@ -208,7 +278,7 @@ impl ListTurn<'_> {
             let keyed = privacy.names().value(tenant, &short);
             ([keyed.clone(), keyed], why.to_owned())
         } else {
-            draft.put(EventField::Payload, Cell::Text(item.raw.to_owned()));
+            draft.put(EventField::Payload, Cell::Text(item.raw.to_string()));
             (privacy.hashed(tenant, &short)?, format!("item {}: {why}", shown_id(item)))
         };
         let keys = keys.map(|hash| format!("item-{hash}"));

@@ -2,8 +2,11 @@
 //!
 //! Not here: sending the request ([`super::http_client`]), and how far a round has come ([`super::http_round`]).
 
+use std::borrow::Cow;
+
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::base::clock::Timestamp;
@@ -12,7 +15,7 @@ use crate::model::pointer::{Pointer, list_at, raw_at, text_at};
 use crate::model::target_url::TargetUrl;
 use crate::sources::draft::read_time;
 use crate::sources::http_presets::SinceForm;
-use crate::sources::http_settings::{ListTerms, NextPage, TIME};
+use crate::sources::http_settings::{self as settings, ListTerms, NextPage, SinceParameter, TIME};
 
 /// Items of a page at most: they are stored in one transaction.
 pub(super) const MAX_ITEMS: usize = 10_000;
@@ -42,15 +45,21 @@ pub(super) struct AnsweredPage<'a> {
     pub(super) body: &'a [u8],
     /// Its header field `Link`.
     pub(super) link: Option<&'a str>,
+    /// Whether the server says that nothing is newer than the time that was asked for.
+    pub(super) is_unchanged: bool,
     /// Its mark.
     pub(super) mark: Option<&'a PageMark>,
 }
 
 /// An item of a list.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ListItem<'a> {
-    /// Its text, as it is written.
-    pub(super) raw: &'a str,
+    /// Its text, as it is written; or its payload, once that was asked for.
+    pub(super) raw: Cow<'a, str>,
+    /// Header fields that the provider's webhook would have.
+    pub(super) headers: Vec<(&'static str, String)>,
+    /// Why its payload cannot be had.
+    pub(super) trouble: Option<String>,
     /// Its id; `None` if a path leads to nothing.
     pub(super) id: Option<String>,
     /// Its time, if it has a readable one.
@@ -60,7 +69,7 @@ pub(super) struct ListItem<'a> {
 impl ListItem<'_> {
     /// The text that tells it from others: its id, or else itself.
     pub(super) fn key(&self) -> &str {
-        self.id.as_deref().unwrap_or(self.raw)
+        self.id.as_deref().unwrap_or(&self.raw)
     }
 }
 
@@ -85,42 +94,97 @@ pub(super) struct ListPage<'a> {
     pub(super) next: Option<PageMark>,
 }
 
-impl ListTerms {
-    /// The URL of a page. `since` is in the URL that a `Link` names already.
-    pub(super) fn page_url(&self, mark: Option<&PageMark>, since: Option<Timestamp>) -> String {
-        if let Some(PageMark::Url(url)) = mark {
-            return url.clone();
+impl SinceParameter {
+    /// Its value for a time.
+    fn value(&self, at: Timestamp) -> String {
+        let time = match self.form {
+            SinceForm::UnixSeconds => at.secs().to_string(),
+            SinceForm::UnixMs => at.ms().to_string(),
+            SinceForm::Rfc3339 => at.to_string(),
+            SinceForm::Rfc3339Seconds => whole_seconds(at),
+            SinceForm::DateTime => whole_seconds(at).replace('T', " ").replace('Z', ""),
+            SinceForm::IsoDateTime => whole_seconds(at).replace('Z', ""),
+        };
+        match &self.text {
+            Some(text) => text.replace(TIME, &time),
+            None => time,
         }
-        let mut url = self.url.as_str().to_owned();
+    }
+}
+
+/// What is sent to ask for a page, but for the credential.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ListRequest {
+    pub(super) url: String,
+    pub(super) headers: Vec<(String, String)>,
+    /// JSON that is posted; `None`: `GET`.
+    pub(super) body: Option<String>,
+}
+
+impl ListRequest {
+    fn put(&mut self, body: &mut Option<Value>, parameter: &str, value: Value) {
+        match (body, value) {
+            (Some(body), value) => {
+                settings::put(body, parameter, value);
+            }
+            (None, Value::String(text)) => append(&mut self.url, parameter, &text),
+            (None, value) => append(&mut self.url, parameter, &value.to_string()),
+        }
+    }
+}
+
+impl ListTerms {
+    /// The request for a page. `since` is in the URL that a `Link` names already.
+    pub(super) fn request(&self, mark: Option<&PageMark>, since: Option<Timestamp>) -> ListRequest {
+        let mut body = self.body.clone();
+        let url = match mark {
+            Some(PageMark::Url(url)) => url.as_str(),
+            _ => self.url.as_str(),
+        };
+        let mut request =
+            ListRequest { url: url.to_owned(), headers: self.headers.clone(), body: None };
         if let (Some(since), Some(at)) = (&self.since, since) {
-            let time = match since.form {
-                SinceForm::UnixSeconds => at.secs().to_string(),
-                SinceForm::UnixMs => at.ms().to_string(),
-                SinceForm::Rfc3339 => at.to_string(),
-                SinceForm::Rfc3339Seconds => whole_seconds(at),
-                SinceForm::DateTime => whole_seconds(at).replace('T', " ").replace('Z', ""),
-            };
-            let value = match &since.text {
-                Some(text) => text.replace(TIME, &time),
-                None => time,
-            };
-            append(&mut url, &since.parameter, &value);
+            let value = since.value(at);
+            if since.in_header {
+                request.headers.push((since.parameter.clone(), value));
+            } else if !matches!(mark, Some(PageMark::Url(_))) {
+                request.put(&mut body, &since.parameter, value.into());
+            }
         }
         let value = match mark {
             None | Some(PageMark::Url(_)) => None,
-            Some(PageMark::After(text)) => Some(text.clone()),
-            Some(PageMark::Page(number) | PageMark::Offset(number)) => Some(number.to_string()),
+            Some(PageMark::After(text)) => Some(Value::from(text.as_str())),
+            Some(PageMark::Page(number) | PageMark::Offset(number)) => Some(Value::from(*number)),
         };
         let parameter = self.next.as_ref().and_then(NextPage::parameter);
         if let (Some(parameter), Some(value)) = (parameter, value) {
-            append(&mut url, parameter, &value);
+            request.put(&mut body, parameter, value);
         }
-        url
+        request.body = body.map(|body| body.to_string());
+        request
+    }
+
+    /// The request for the payload of an item; `None` if the item is its own payload, or does not say where it is.
+    pub(super) fn request_of(&self, item: &ListItem<'_>) -> Option<ListRequest> {
+        let segment = pointer(self.details?.segment)?.text_in(item.raw.as_bytes())?;
+        let list = self.url.as_str();
+        let mut url = list.split_once('?').map_or(list, |(url, _)| url).to_owned();
+        url.push('/');
+        url.extend(utf8_percent_encode(&segment, &ENCODED));
+        Some(ListRequest { url, headers: self.headers.clone(), body: None })
+    }
+
+    /// The payload of an item in the answer to its request.
+    pub(super) fn payload_in<'a>(&self, answer: &'a [u8]) -> Option<&'a str> {
+        raw_at(answer, pointer(self.details?.payload)?.steps())
     }
 
     /// The items of an answered page and its next page. An error says what of the answer is not as the terms say,
     /// without its full stop.
     pub(super) fn read<'a>(&self, answer: AnsweredPage<'a>) -> Result<ListPage<'a>, String> {
+        if answer.is_unchanged {
+            return Ok(ListPage { items: Vec::new(), next: None });
+        }
         let found = list_at::<_, MAX_ITEMS>(answer.body, steps(self.items.as_ref()));
         let Few { kept, count } = found.ok_or_else(|| self.no_list(answer.body))?;
         if count > MAX_ITEMS {
@@ -139,8 +203,14 @@ impl ListTerms {
         let parts: Option<Vec<String>> = parts.collect();
         let has_text = |parts: &Vec<String>| parts.iter().any(|part| !part.trim().is_empty());
         let time = self.time.as_ref().and_then(|path| path.text_in(raw.as_bytes()));
+        let fields = self.details.map_or(&[][..], |details| details.headers);
+        let headers = fields
+            .iter()
+            .filter_map(|(name, path)| Some((*name, pointer(path)?.text_in(raw.as_bytes())?)));
         ListItem {
-            raw,
+            raw: Cow::Borrowed(raw),
+            headers: headers.collect(),
+            trouble: None,
             id: parts.filter(has_text).map(|parts| parts.join(":")),
             time: time.and_then(|text| read_time(&text)).filter(|at| at.is_likely()),
         }
@@ -246,6 +316,11 @@ impl ListTerms {
     }
 }
 
+/// A path of a preset.
+fn pointer(path: &str) -> Option<Pointer> {
+    Pointer::parse(path).ok()
+}
+
 fn steps(path: Option<&Pointer>) -> &[String] {
     path.map_or(&[], Pointer::steps)
 }
@@ -315,15 +390,15 @@ mod tests {
         link: Option<&'a str>,
         mark: Option<&'a PageMark>,
     ) -> AnsweredPage<'a> {
-        AnsweredPage { body: body.as_bytes(), link, mark }
+        AnsweredPage { body: body.as_bytes(), link, is_unchanged: false, mark }
     }
 
     #[test]
     fn items_stand_in_the_order_in_which_they_happened() {
         let item = |id: &str, secs: Option<i64>| ListItem {
-            raw: "",
             id: Some(id.to_owned()),
             time: secs.map(Timestamp::from_secs),
+            ..ListItem::default()
         };
         let ordered = |items: &[ListItem<'_>]| -> Vec<String> {
             oldest_first(items).iter().map(|item| item.key().to_owned()).collect()
@@ -369,13 +444,13 @@ mod tests {
         }));
         let since = Some(Timestamp::from_secs(1_700_000_000));
         let url = "https://erp.example/orders?limit=2";
-        assert_eq!(terms.page_url(None, None), url);
+        assert_eq!(terms.request(None, None).url, url);
         assert_eq!(
-            terms.page_url(Some(&PageMark::After("a b".to_owned())), since),
+            terms.request(Some(&PageMark::After("a b".to_owned())), since).url,
             format!("{url}&created%5Bgte%5D=1700000000&starting_after=a%20b")
         );
         let linked = PageMark::Url("https://erp.example/orders?page=2".to_owned());
-        assert_eq!(terms.page_url(Some(&linked), since), "https://erp.example/orders?page=2");
+        assert_eq!(terms.request(Some(&linked), since).url, "https://erp.example/orders?page=2");
     }
 
     #[test]

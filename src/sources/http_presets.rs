@@ -14,6 +14,8 @@ words! {
         Json = "json",
         /// The events of a Stripe account.
         Stripe = "stripe",
+        /// The deliveries of a GitHub webhook.
+        Github = "github",
         /// The events of a `GoCardless` account.
         Gocardless = "gocardless",
         /// The notifications of a `PayPal` app.
@@ -24,6 +26,12 @@ words! {
         Woocommerce = "woocommerce",
         /// The newest payments of a Mollie profile.
         Mollie = "mollie",
+        /// Invoices of a Xero organisation.
+        Xero = "xero",
+        /// Objects of a `HubSpot` account.
+        Hubspot = "hubspot",
+        /// Records of Odoo.
+        Odoo = "odoo",
         /// Documents of ERPNext.
         Erpnext = "erpnext",
         /// Documents of Business Central.
@@ -44,6 +52,8 @@ words! {
         Rfc3339Seconds = "rfc3339_seconds",
         /// `2026-01-31 12:00:00`, in UTC.
         DateTime = "date_time",
+        /// `2026-01-31T12:00:00`, in UTC.
+        IsoDateTime = "iso_date_time",
     }
 }
 
@@ -66,12 +76,28 @@ pub(super) struct PresetTerms {
     pub(super) since: Option<PresetSince>,
     /// Header fields that each request has beside the credential.
     pub(super) headers: &'static [(&'static str, &'static str)],
+    /// The JSON that is posted; `None`: the list is asked for with `GET`.
+    pub(super) body: Option<&'static str>,
+    /// How an item's payload is asked for; `None`: it is the item.
+    pub(super) details: Option<&'static ItemDetails>,
     /// Whether nothing is read before a credential was set.
     pub(super) needs_credential: bool,
     /// The flags of `source credential` with which such a list is read, without the secret.
     pub(super) credential: &'static str,
     /// What an item is.
     pub(super) item: PresetItem,
+}
+
+/// A request for each new item of a list that does not have what the provider sent. Its URL is that of the list without its
+/// query, with a further segment.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ItemDetails {
+    /// The path of that segment in an item.
+    pub(super) segment: &'static str,
+    /// The path of the payload in an answer.
+    pub(super) payload: &'static str,
+    /// Header fields of the provider's webhook, each with its path in an item.
+    pub(super) headers: &'static [(&'static str, &'static str)],
 }
 
 /// What an item of a preset's list is.
@@ -111,13 +137,19 @@ pub(super) enum PresetNext {
 pub(super) struct PresetSince {
     pub(super) parameter: &'static str,
     pub(super) form: SinceForm,
+    /// Whether the parameter is a header field.
+    pub(super) in_header: bool,
     /// The value of the parameter around the time; `None`: it is the time alone.
     pub(super) text: Option<&'static str>,
 }
 
 impl PresetSince {
     const fn new(parameter: &'static str, form: SinceForm) -> Self {
-        Self { parameter, form, text: None }
+        Self { parameter, form, in_header: false, text: None }
+    }
+
+    const fn header(name: &'static str, form: SinceForm) -> Self {
+        Self { in_header: true, ..Self::new(name, form) }
     }
 
     const fn text(self, text: &'static str) -> Self {
@@ -134,6 +166,8 @@ const JSON: PresetTerms = PresetTerms {
     next: PresetNext::None,
     since: None,
     headers: &[],
+    body: None,
+    details: None,
     needs_credential: false,
     credential: "--kind bearer",
     item: PresetItem::Either,
@@ -148,6 +182,25 @@ const STRIPE: PresetTerms = PresetTerms {
     time: Some("/created"),
     next: PresetNext::LastItem { path: "/id", parameter: "starting_after", more: "/has_more" },
     since: Some(PresetSince::new("created[gte]", SinceForm::UnixSeconds)),
+    needs_credential: true,
+    item: PresetItem::Webhook,
+    ..JSON
+};
+
+/// Source: <https://docs.github.com/en/rest/repos/webhooks>: a page has at most 100 deliveries, the newest first, with `id`, `guid`,
+/// `event` and `delivered_at`; one delivery has `request.payload`. Deliveries of the last 3 days are listed. A repetition has the
+/// `guid` of the first.
+const GITHUB: PresetTerms = PresetTerms {
+    example: "https://api.github.com/repos/OWNER/REPO/hooks/HOOK/deliveries?per_page=30",
+    id: &["/guid"],
+    time: Some("/delivered_at"),
+    next: PresetNext::Link,
+    headers: &[("x-github-api-version", "2022-11-28")],
+    details: Some(&ItemDetails {
+        segment: "/id",
+        payload: "/request/payload",
+        headers: &[("x-github-delivery", "/guid"), ("x-github-event", "/event")],
+    }),
     needs_credential: true,
     item: PresetItem::Webhook,
     ..JSON
@@ -226,6 +279,55 @@ const MOLLIE: PresetTerms = PresetTerms {
     ..JSON
 };
 
+/// Source: <https://developer.xero.com/documentation/api/accounting/invoices>: `If-Modified-Since` in UTC, `page` from 1, 100 invoices
+/// a page, times like `/Date(1518685950940+0000)/`; a list without a newer one may be answered with 304.
+const XERO: PresetTerms = PresetTerms {
+    url: Some("https://api.xero.com/api.xro/2.0/Invoices"),
+    items: Some("/Invoices"),
+    id: &["/InvoiceID", "/UpdatedDateUTC"],
+    time: Some("/UpdatedDateUTC"),
+    next: PresetNext::Page { parameter: "page" },
+    since: Some(PresetSince::header("if-modified-since", SinceForm::IsoDateTime)),
+    needs_credential: true,
+    credential: "--kind oauth2 --token-url https://identity.xero.com/connect/token --client-id ID --scope accounting.transactions.read",
+    item: PresetItem::Event { event_type: Some("invoice.updated") },
+    ..JSON
+};
+
+/// Source: <https://developers.hubspot.com/docs/api-reference/search/guide>: at most 200 objects a page and 10,000 a search; times in
+/// filters are milliseconds. Contacts name their time `lastmodifieddate`.
+const HUBSPOT: PresetTerms = PresetTerms {
+    example: "https://api.hubapi.com/crm/v3/objects/deals/search",
+    items: Some("/results"),
+    id: &["/id", "/updatedAt"],
+    time: Some("/updatedAt"),
+    next: PresetNext::Cursor { path: "/paging/next/after", parameter: "/after" },
+    since: Some(PresetSince::new("/filterGroups/0/filters/0/value", SinceForm::UnixMs)),
+    body: Some(
+        r#"{"limit":100,"filterGroups":[{"filters":[{"propertyName":"hs_lastmodifieddate","operator":"GTE","value":"0"}]}],
+            "sorts":[{"propertyName":"hs_lastmodifieddate","direction":"ASCENDING"}]}"#,
+    ),
+    needs_credential: true,
+    item: PresetItem::Event { event_type: None },
+    ..JSON
+};
+
+/// Source: <https://www.odoo.com/documentation/19.0/developer/reference/external_api.html>: `POST /json/2/MODEL/search_read` with named
+/// arguments; times are in UTC and have no zone.
+const ODOO: PresetTerms = PresetTerms {
+    example: "https://ERP/json/2/sale.order/search_read",
+    id: &["/id", "/write_date"],
+    time: Some("/write_date"),
+    next: PresetNext::Offset { parameter: "/offset" },
+    since: Some(PresetSince::new("/domain/0/2", SinceForm::DateTime)),
+    body: Some(
+        r#"{"domain":[["write_date",">=","1970-01-01 00:00:00"]],"order":"write_date, id","limit":100,"offset":0}"#,
+    ),
+    needs_credential: true,
+    item: PresetItem::Event { event_type: None },
+    ..JSON
+};
+
 /// Source: <https://docs.frappe.io/framework/user/en/api/rest>. Times have no zone and are in that of the site.
 const ERPNEXT: PresetTerms = PresetTerms {
     example: "https://ERP/api/resource/Sales%20Invoice?fields=[\"*\"]&limit_page_length=100",
@@ -265,11 +367,15 @@ impl ListPreset {
         match self {
             Self::Json => &JSON,
             Self::Stripe => &STRIPE,
+            Self::Github => &GITHUB,
             Self::Gocardless => &GOCARDLESS,
             Self::Paypal => &PAYPAL,
             Self::Shopify => &SHOPIFY,
             Self::Woocommerce => &WOOCOMMERCE,
             Self::Mollie => &MOLLIE,
+            Self::Xero => &XERO,
+            Self::Hubspot => &HUBSPOT,
+            Self::Odoo => &ODOO,
             Self::Erpnext => &ERPNEXT,
             Self::BusinessCentral => &BUSINESS_CENTRAL,
         }
@@ -283,7 +389,7 @@ mod tests {
     use super::*;
     use crate::base::clock::Timestamp;
     use crate::sources::http_list::{AnsweredPage, PageMark};
-    use crate::sources::http_settings::HttpSettings;
+    use crate::sources::http_settings::{HttpSettings, ListTerms, NextPage};
 
     /// A page as its provider documents it, with its reading.
     #[derive(Clone)]
@@ -414,6 +520,57 @@ mod tests {
         ]
     }
 
+    /// Lists that are asked for with more than a query.
+    fn lists_with_bodies_headers_and_details() -> Vec<Documented> {
+        vec![
+            Documented {
+                preset: ListPreset::Github,
+                url: "https://api.github.com/repos/o/r/hooks/1/deliveries?per_page=30",
+                body: json!([{
+                    "id": 12_345_678, "guid": "0b989ba4-242f-11e5-81e1-c7b6966d2516", "delivered_at": "2026-01-31T11:59:00Z",
+                    "redelivery": false, "status": "OK", "status_code": 200, "event": "issues", "action": "opened",
+                }]),
+                link: Some(
+                    r#"<https://api.github.com/repos/o/r/hooks/1/deliveries?per_page=30&cursor=v1_1>; rel="next""#,
+                ),
+                ids: &["0b989ba4-242f-11e5-81e1-c7b6966d2516"],
+                since: "",
+                next: "https://api.github.com/repos/o/r/hooks/1/deliveries?per_page=30&cursor=v1_1",
+            },
+            Documented {
+                preset: ListPreset::Xero,
+                url: "https://api.xero.com/api.xro/2.0/Invoices",
+                body: json!({ "Invoices": [{ "InvoiceID": "243216c5", "UpdatedDateUTC": "/Date(1769860740000+0000)/" }] }),
+                link: None,
+                ids: &["243216c5:/Date(1769860740000+0000)/"],
+                since: " if-modified-since: 2026-01-31T12:00:00",
+                next: "?page=2",
+            },
+            Documented {
+                preset: ListPreset::Hubspot,
+                url: "https://api.hubapi.com/crm/v3/objects/deals/search",
+                body: json!({
+                    "total": 2,
+                    "results": [{ "id": "512", "properties": { "dealname": "A" }, "updatedAt": "2026-01-31T11:59:00.000Z" }],
+                    "paging": { "next": { "after": "1" } },
+                }),
+                link: None,
+                ids: &["512:2026-01-31T11:59:00.000Z"],
+                since: " /filterGroups/0/filters/0/value=\"1769860800000\"",
+                next: " /after=\"1\"",
+            },
+            Documented {
+                preset: ListPreset::Odoo,
+                url: "https://erp.example/json/2/sale.order/search_read",
+                body: json!([{ "id": 7, "name": "S00007", "write_date": "2026-01-31 11:59:00" }]),
+                link: None,
+                ids: &["7:2026-01-31 11:59:00"],
+                since: " /domain/0/2=\"2026-01-31 12:00:00\"",
+                next: " /offset=1",
+            },
+        ]
+    }
+
     fn settings(page: &Documented) -> HttpSettings {
         let mut settings = json!({ "preset": page.preset, "url": page.url });
         if page.preset.terms().item == PresetItem::Webhook {
@@ -422,9 +579,33 @@ mod tests {
         serde_json::from_value(settings).unwrap()
     }
 
+    /// A request: its URL, the header field with the time, the members of its body that change.
+    fn shown(terms: &ListTerms, mark: Option<&PageMark>, since: Option<Timestamp>) -> String {
+        let request = terms.request(mark, since);
+        let mut shown = vec![request.url];
+        for (name, value) in request.headers.iter().skip(terms.headers.len()) {
+            shown.push(format!("{name}: {value}"));
+        }
+        let body: Option<Value> = request.body.map(|body| serde_json::from_str(&body).unwrap());
+        let paths = terms.since.iter().map(|since| since.parameter.as_str());
+        for path in paths.chain(terms.next.as_ref().and_then(NextPage::parameter)) {
+            let now = body.as_ref().and_then(|body| body.pointer(path));
+            let first = terms.body.as_ref().and_then(|body| body.pointer(path));
+            if let Some(now) = now.filter(|_| now != first) {
+                shown.push(format!("{path}={now}"));
+            }
+        }
+        shown.join(" ")
+    }
+
     #[test]
     fn every_preset_reads_a_page_as_its_provider_documents_it() {
-        let pages = [events_of_providers(), documents_of_shops_and_erps()].concat();
+        let pages = [
+            events_of_providers(),
+            documents_of_shops_and_erps(),
+            lists_with_bodies_headers_and_details(),
+        ]
+        .concat();
         let with_page: Vec<ListPreset> = pages.iter().map(|page| page.preset).collect();
         let all = ListPreset::ALL.iter().filter(|preset| **preset != ListPreset::Json);
         assert!(all.clone().all(|preset| with_page.contains(preset)), "{with_page:?}");
@@ -437,7 +618,12 @@ mod tests {
                 "{preset}: the documented page is that of the preset"
             );
             let body = page.body.to_string();
-            let answered = AnsweredPage { body: body.as_bytes(), link: page.link, mark: None };
+            let answered = AnsweredPage {
+                body: body.as_bytes(),
+                link: page.link,
+                is_unchanged: false,
+                mark: None,
+            };
             let read = terms.read(answered).unwrap();
             let ids: Vec<&str> =
                 read.items.iter().map(|item| item.id.as_deref().unwrap()).collect();
@@ -445,13 +631,13 @@ mod tests {
             assert_eq!(read.items[0].time, Timestamp::parse(AT), "{preset}");
             let since = Timestamp::parse("2026-01-31T12:00:00Z");
             assert_eq!(
-                terms.page_url(None, since),
+                shown(&terms, None, since),
                 format!("{}{}", page.url, page.since),
                 "{preset}"
             );
             let next = read.next.map(|mark| match mark {
                 PageMark::Url(url) => url,
-                mark => terms.page_url(Some(&mark), None).replacen(page.url, "", 1),
+                mark => shown(&terms, Some(&mark), None).replacen(page.url, "", 1),
             });
             assert_eq!(next.unwrap_or_default(), page.next, "{preset}");
         }

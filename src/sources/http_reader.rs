@@ -7,10 +7,10 @@ use crate::base::clock::Timestamp;
 use crate::model::webhook_event::WebhookOrigin;
 use crate::pipeline::provider_cache::VerifiedProvider;
 use crate::sources::http_client::{
-    FetchedPage, ListReader, MAX_PAGE_BYTES, NoPage, SMALL_PAGE_BYTES, TIMEOUT, WantedPage,
+    ListReader, MAX_PAGE_BYTES, NoPage, SMALL_PAGE_BYTES, TIMEOUT, WantedPage,
 };
 use crate::sources::http_items::ListTurn;
-use crate::sources::http_list::{AnsweredPage, ListItem};
+use crate::sources::http_list::ListItem;
 use crate::sources::http_pass::Pass;
 use crate::sources::http_round::{LastPass, ListRound, PageFacts, RoundStep};
 use crate::sources::http_settings::HttpSettings;
@@ -134,13 +134,15 @@ impl HttpReader {
                 ListRound::begin(source.new.cursor, overlap, shared.env.clock.wall(), self.last)
             }
         };
-        let most = if self.has_large_pages { MAX_PAGE_BYTES } else { SMALL_PAGE_BYTES };
+        // The payloads of a page together have the bytes of a large one.
+        let is_large = self.has_large_pages || terms.details.is_some();
+        let most = if is_large { MAX_PAGE_BYTES } else { SMALL_PAGE_BYTES };
         let _share = shared.env.budget.take_own(most.saturating_mul(2));
-        let url = terms.page_url(round.mark(), round.since());
+        let request = terms.request(round.mark(), round.since());
         let wanted = WantedPage {
             reader: ListReader::source(source),
             terms,
-            url: &url,
+            request: &request,
             most,
             timeout: TIMEOUT,
         };
@@ -161,9 +163,7 @@ impl HttpReader {
             }
             Err(error) => return Err(self.no_page(turn, round, error)),
         };
-        let FetchedPage { body, link } = fetched;
-        let answered = AnsweredPage { body: &body, link: link.as_deref(), mark: round.mark() };
-        let page = match terms.read(answered) {
+        let mut page = match terms.read(fetched.answered(round.mark())) {
             Ok(page) => page,
             Err(why) => {
                 // The page is read again: it may have been a page of a proxy.
@@ -171,6 +171,10 @@ impl HttpReader {
                 return Err(SourceError::lasting(why));
             }
         };
+        let payloads = turn.add_payloads(provider.as_deref(), &mut page.items, &mut self.cache);
+        if let Err(error) = payloads {
+            return Err(self.no_page(turn, round, error));
+        }
         let sum = self.pass.add(&page.items, &round).sum;
         let is_circle = page.next.is_some() && page.next.as_ref() == round.mark();
         if is_circle || self.pass.is_endless() {

@@ -7,13 +7,17 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
+use crate::base::headers;
 use crate::model::event_field::EventField;
 use crate::model::name::Name;
 use crate::model::pointer::{Pointer, PointerError};
 use crate::model::target_url::TargetUrl;
 use crate::sources::cell::TextsByField;
-use crate::sources::http_presets::{ListPreset, PresetItem, PresetNext, SinceForm};
+use crate::sources::http_presets::{
+    ItemDetails, ListPreset, PresetItem, PresetNext, PresetTerms, SinceForm,
+};
 
 /// The longest URL, in bytes.
 pub(super) const MAX_URL_BYTES: usize = 2_048;
@@ -25,6 +29,8 @@ const MAX_TEXT_CHARS: usize = 500;
 pub(super) const TIME: &str = "{time}";
 /// Paths of an item's id at most.
 const MAX_IDS: usize = 8;
+/// Header fields at most.
+const MAX_HEADERS: usize = 20;
 /// The shortest interval, in milliseconds.
 const MIN_INTERVAL_MS: u64 = 1_000;
 /// The longest interval: a day.
@@ -36,11 +42,14 @@ const MAX_OVERLAP_MS: u64 = 30 * 24 * 60 * 60 * 1_000;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SinceParameter {
-    /// The parameter of the query.
+    /// The parameter of the query; of a list with a `body` its path there; with `in_header` the name of a header field.
     #[schemars(length(min = 1, max = MAX_PARAMETER_CHARS))]
     pub parameter: String,
     /// The form of the time.
     pub form: SinceForm,
+    /// Whether it is a header field.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_header: bool,
     /// The value of the parameter, with `{time}` where the time stands; if absent, it is the time alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_TEXT_CHARS))]
@@ -67,7 +76,7 @@ pub enum NextPage {
     Cursor {
         /// Its path in the answer.
         path: Pointer,
-        /// The parameter of the query.
+        /// The parameter of the query; of a list with a `body` its path there.
         #[schemars(length(min = 1, max = MAX_PARAMETER_CHARS))]
         parameter: String,
     },
@@ -75,7 +84,7 @@ pub enum NextPage {
     LastItem {
         /// Its path in the item.
         path: Pointer,
-        /// The parameter of the query.
+        /// The parameter of the query; of a list with a `body` its path there.
         #[schemars(length(min = 1, max = MAX_PARAMETER_CHARS))]
         parameter: String,
         /// The path of the member in the answer.
@@ -83,13 +92,13 @@ pub enum NextPage {
     },
     /// The number of the page, from 1; an empty page is the last one.
     Page {
-        /// The parameter of the query.
+        /// The parameter of the query; of a list with a `body` its path there.
         #[schemars(length(min = 1, max = MAX_PARAMETER_CHARS))]
         parameter: String,
     },
     /// The number of items before the page; an empty page is the last one.
     Offset {
-        /// The parameter of the query.
+        /// The parameter of the query; of a list with a `body` its path there.
         #[schemars(length(min = 1, max = MAX_PARAMETER_CHARS))]
         parameter: String,
     },
@@ -126,6 +135,12 @@ pub struct HttpSettings {
     /// How only items since a time are asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newer_than: Option<SinceParameter>,
+    /// Header fields that each request has, beside the credential.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+    /// The JSON object that is posted to ask for a page. Then parameters are paths in it, like `/offset`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<Map<String, Value>>,
     /// The pause between two rounds, in milliseconds.
     #[serde(default = "interval_ms")]
     #[schemars(range(min = MIN_INTERVAL_MS, max = MAX_INTERVAL_MS))]
@@ -169,7 +184,11 @@ pub struct ListTerms {
     /// How only items since a time are asked for.
     pub since: Option<SinceParameter>,
     /// Header fields that each request has beside the credential.
-    pub headers: &'static [(&'static str, &'static str)],
+    pub headers: Vec<(String, String)>,
+    /// What is posted; `None`: the list is asked for with `GET`.
+    pub body: Option<Value>,
+    /// How an item's payload is asked for; `None`: it is the item.
+    pub(super) details: Option<&'static ItemDetails>,
     /// The type of an event that has none by its fields and defaults.
     pub event_type: Option<&'static str>,
     /// Whether nothing is read before a credential was set.
@@ -213,6 +232,7 @@ impl HttpSettings {
             preset.since.map(|since| SinceParameter {
                 parameter: since.parameter.to_owned(),
                 form: since.form,
+                in_header: since.in_header,
                 text: since.text.map(str::to_owned),
             })
         });
@@ -235,12 +255,32 @@ impl HttpSettings {
             time,
             next,
             since,
-            headers: preset.headers,
+            headers: self.all_headers(preset),
+            body: self.posted(preset)?,
+            details: preset.details,
             event_type: self.event_type(),
             credential: preset.credential,
             needs_credential: self.needs_credential.unwrap_or(preset.needs_credential),
             fields: fields.collect::<Result<_, String>>()?,
         })
+    }
+
+    /// The preset's header fields, then those of the settings; one that both have is that of the settings.
+    fn all_headers(&self, preset: &PresetTerms) -> Vec<(String, String)> {
+        let is_replaced =
+            |name: &str| self.headers.keys().any(|own| own.eq_ignore_ascii_case(name));
+        let of_preset = preset.headers.iter().filter(|(name, _)| !is_replaced(name));
+        let of_preset = of_preset.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        of_preset.chain(self.headers.clone()).collect()
+    }
+
+    /// The JSON that is posted.
+    fn posted(&self, preset: &PresetTerms) -> Result<Option<Value>, String> {
+        if let Some(body) = &self.body {
+            return Ok(Some(Value::Object(body.clone())));
+        }
+        let of_preset = preset.body.map(serde_json::from_str).transpose();
+        of_preset.map_err(|error| error.to_string())
     }
 
     /// The type of events that have none by their fields and defaults.
@@ -271,6 +311,23 @@ impl HttpSettings {
         }
     }
 
+    fn check_headers(&self) -> Result<(), String> {
+        if self.headers.len() > MAX_HEADERS {
+            return Err(format!("headers can have {MAX_HEADERS} fields"));
+        }
+        for (name, value) in &self.headers {
+            if headers::is_of_framing(name) || !headers::is_field(name, value) {
+                return Err(format!("headers: {name:?} is no header field that can be set"));
+            }
+            if let Some(kinds) = headers::credential_of(name) {
+                return Err(format!(
+                    "headers: {name} carries a secret, and settings are not sealed; set a credential of the kind {kinds}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn check(&self) -> Result<(), String> {
         self.check_item()?;
         if self.provider.is_some() && !(self.fields.is_empty() && self.defaults.is_empty()) {
@@ -288,7 +345,9 @@ impl HttpSettings {
         if self.item_id.len() > MAX_IDS {
             return Err(format!("item_id can have {MAX_IDS} paths"));
         }
+        self.check_headers()?;
         let terms = self.terms()?;
+        terms.check_places()?;
         let parameters = [
             terms.next.as_ref().and_then(NextPage::parameter),
             terms.since.as_ref().map(|since| since.parameter.as_str()),
@@ -301,8 +360,46 @@ impl HttpSettings {
     }
 }
 
+impl ListTerms {
+    /// Refuses parameters that have no place in the body, or are no header field.
+    fn check_places(&self) -> Result<(), String> {
+        let in_header = self.since.as_ref().filter(|since| since.in_header);
+        if let Some(since) = in_header.filter(|since| !headers::is_name(&since.parameter)) {
+            return Err(format!("newer_than: {:?} is no header field", since.parameter));
+        }
+        let Some(body) = &self.body else { return Ok(()) };
+        let since = self.since.as_ref().filter(|since| !since.in_header);
+        let since = since.map(|since| since.parameter.as_str());
+        let next = self.next.as_ref().and_then(NextPage::parameter);
+        for path in since.into_iter().chain(next) {
+            if !put(&mut body.clone(), path, Value::Null) {
+                return Err(format!(
+                    "the body has no place {path}: a parameter is a path in it, like /offset"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Puts a value at a path of a body: a member of an object, or an element that a list has. `false`: there is no such place.
+pub(super) fn put(body: &mut Value, path: &str, value: Value) -> bool {
+    let Some((parent, last)) = path.rsplit_once('/') else { return false };
+    let place = match body.pointer_mut(parent) {
+        Some(Value::Object(members)) => {
+            members.insert(last.replace("~1", "/").replace("~0", "~"), value);
+            return true;
+        }
+        Some(Value::Array(elements)) => {
+            last.parse().ok().and_then(|at: usize| elements.get_mut(at))
+        }
+        _ => None,
+    };
+    place.map(|place| *place = value).is_some()
+}
+
 impl NextPage {
-    /// The parameter of the query that says which page is asked for.
+    /// The parameter that says which page is asked for.
     pub fn parameter(&self) -> Option<&str> {
         match self {
             Self::Link {} | Self::Links { .. } | Self::Url { .. } => None,

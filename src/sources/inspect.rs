@@ -18,7 +18,6 @@ use crate::sources::folder_settings::{REASON_ENDING, is_candidate};
 use crate::sources::http_client::{
     ListClient, ListReader, MAX_PAGE_BYTES, NoPage, TIMEOUT, WantedPage,
 };
-use crate::sources::http_list::AnsweredPage;
 use crate::sources::http_round::ListRound;
 use crate::sources::http_settings::HttpSettings;
 use crate::sources::shared::SourceError;
@@ -101,12 +100,12 @@ pub fn of_list(
     }
     let now = lists.env.clock.wall();
     let round = ListRound::begin(source.new.cursor, settings.overlap(), now, None);
-    let url = terms.page_url(None, round.since());
+    let request = terms.request(None, round.since());
     let _share = lists.env.budget.take_own(MAX_PAGE_BYTES.saturating_mul(2));
     let wanted = WantedPage {
         reader: ListReader::source(source),
         terms: &terms,
-        url: &url,
+        request: &request,
         most: MAX_PAGE_BYTES,
         timeout: TIMEOUT,
     };
@@ -120,13 +119,12 @@ pub fn of_list(
             return checks;
         }
     };
-    let answered = AnsweredPage { body: &page.body, link: page.link.as_deref(), mark: None };
-    checks.push(match terms.read(answered) {
+    checks.push(match terms.read(page.answered(None)) {
         Ok(page) => {
             let more =
                 if page.next.is_some() { "there are more pages" } else { "it is the only page" };
             let count = page.items.len();
-            check("list", Level::Ok, format!("{url} answers {count} items; {more}"))
+            check("list", Level::Ok, format!("{} answers {count} items; {more}", request.url))
         }
         Err(why) => check("list", Level::Fail, why),
     });

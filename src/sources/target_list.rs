@@ -13,7 +13,7 @@ use crate::model::pointer::Pointer;
 use crate::model::subscription::{Subscription, Target};
 use crate::model::target_url::TargetUrl;
 use crate::sources::http_client::{ListClient, ListReader, MAX_PAGE_BYTES, NoPage, WantedPage};
-use crate::sources::http_list::{AnsweredPage, ListItem};
+use crate::sources::http_list::ListItem;
 use crate::sources::http_settings::{ListTerms, MAX_URL_BYTES, NextPage, SinceParameter};
 use crate::store::credentials::Owner;
 use crate::store::error::Error;
@@ -73,7 +73,9 @@ impl TargetList {
             time: None,
             next: self.next.clone(),
             since: self.newer_than.clone(),
-            headers: &[],
+            headers: Vec::new(),
+            body: None,
+            details: None,
             event_type: None,
             credential: "--kind bearer",
             needs_credential: false,
@@ -105,7 +107,7 @@ impl TargetList {
                     most.as_secs()
                 )));
             }
-            let url = terms.page_url(mark.as_ref(), Some(since));
+            let request = terms.request(mark.as_ref(), Some(since));
             let wanted = WantedPage {
                 reader: ListReader {
                     owner: Owner::Subscription(subscription.seq),
@@ -113,17 +115,13 @@ impl TargetList {
                     name: &subscription.new.name,
                 },
                 terms: &terms,
-                url: &url,
+                request: &request,
                 most: MAX_PAGE_BYTES,
                 timeout: left,
             };
             let fetched = lists.fetch(&wanted, &mut cache).map_err(NotListed::of)?;
-            let answered = AnsweredPage {
-                body: &fetched.body,
-                link: fetched.link.as_deref(),
-                mark: mark.as_ref(),
-            };
-            let page = terms.read(answered).map_err(NotListed::Unanswered)?;
+            let page =
+                terms.read(fetched.answered(mark.as_ref())).map_err(NotListed::Unanswered)?;
             ids.extend(page.items.iter().filter_map(id_of));
             if ids.len() > MAX_IDS {
                 break;
@@ -145,7 +143,7 @@ impl TargetList {
 
 /// The id of an item: the text at its path, or the item itself.
 fn id_of(item: &ListItem<'_>) -> Option<String> {
-    item.id.clone().or_else(|| serde_json::from_str(item.raw).ok())
+    item.id.clone().or_else(|| serde_json::from_str(&item.raw).ok())
 }
 
 impl NotListed {

@@ -95,3 +95,173 @@ fn orders_without_a_type_of_their_own_have_that_of_the_preset() {
         "order.seen 7:2026-01-31T06:59:00-05:00, orders/updated 7:2026-01-31T06:59:00-05:00",
     );
 }
+
+/// Two deliveries of a GitHub webhook, the newest first, and their payloads.
+fn github(request: &Message) -> Reply {
+    let target = request.first_line.split(' ').nth(1).unwrap();
+    let payload = |n: u64| json!({ "request": { "headers": {}, "payload": { "action": "opened", "issue": n } } });
+    let delivery = |id: u64, guid: &str, at: &str| json!({ "id": id, "guid": guid, "delivered_at": at, "event": "issues" });
+    let first = "/repos/o/r/hooks/1/deliveries";
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    match path.strip_prefix(first) {
+        Some("") if query.contains("cursor") => json_page(&json!([
+            delivery(11, "guid-1", "2026-01-31T11:50:00Z"),
+            delivery(10, "guid-0", "2026-01-31T11:49:00Z"),
+        ])),
+        Some("") => {
+            let host = request.field("host").unwrap();
+            let next = format!("<http://{host}{first}?per_page=30&cursor=v1>; rel=\"next\"");
+            let page = json!([
+                delivery(13, "guid-1", "2026-01-31T11:55:00Z"),
+                delivery(12, "guid-2", "2026-01-31T11:51:00Z")
+            ]);
+            let fields = vec![("link", next), ("content-type", "application/json".to_owned())];
+            Reply::Answer(200, fields, page.to_string().into_bytes())
+        }
+        Some("/13" | "/11") => json_page(&payload(1)),
+        Some("/12") => json_page(&payload(2)),
+        _ => Reply::status(404),
+    }
+}
+
+#[test]
+fn payloads_that_a_list_does_not_have_are_asked_for_one_by_one() {
+    let rig = Rig::new();
+    let secret = "github-secret-0123456789abcdef";
+    rig.provider("github", &json!({ "kind": "github" }), secret);
+    // The webhook of one of them came.
+    let body = r#"{"action":"opened","issue":2}"#;
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
+    let signature =
+        format!("sha256={}", HEXLOWER.encode(hmac::sign(&key, body.as_bytes()).as_ref()));
+    let fields = [
+        ("x-hub-signature-256", signature.as_str()),
+        ("x-github-delivery", "guid-2"),
+        ("x-github-event", "issues"),
+        ("content-type", "application/json"),
+    ];
+    rig.send("POST", "/in/github", &fields, body.as_bytes()).is(200);
+    let list = Receiver::new();
+    list.decide(github);
+    let url = format!("http://{}/repos/o/r/hooks/1/deliveries?per_page=30", list.address);
+    let settings = json!({ "preset": "github", "provider": "github", "url": url });
+    rig.source("list", "http", &settings);
+    rig.post("/v1/sources/list/credentials", &json!({ "kind": "bearer", "secret": "token" }))
+        .is(201);
+    rig.becomes("SELECT count(*) FROM webhook_events", "2");
+    let stored = "SELECT group_concat(provider_event_id || ' ' || origin || ' ' || event_type || ' ' || payload, ', ') FROM webhook_events";
+    rig.says(
+        stored,
+        r#"guid-2 webhook issues.opened {"action":"opened","issue":2}, guid-1 listed issues.opened {"action":"opened","issue":1}"#,
+    );
+    // What is gone is an event in quarantine, once; what is known is not asked for.
+    rig.becomes("SELECT count(*) FROM outbox WHERE status = 'quarantined'", "1");
+    let quarantined = rig.get("/v1/events?status=quarantined")["items"][0].to_string();
+    assert!(quarantined.contains("item guid-0: its payload cannot be had"), "{quarantined}");
+    let asked = |end: &str| {
+        let of = |request: &Message| request.first_line.contains(&format!("/deliveries/{end} "));
+        list.seen().iter().filter(|request| of(request)).count()
+    };
+    assert_eq!((asked("12"), asked("13")), (0, 1));
+    assert_eq!(list.seen()[0].field("x-github-api-version"), Some("2022-11-28"));
+    // A comparison finds the same.
+    let runs = "/v1/providers/github/reconciliations";
+    let run = rig.post(runs, &json!({ "since": "2026-01-30T00:00:00Z" })).is(201);
+    let path = format!("{runs}/{}", text(&run.json(), "id"));
+    rig.passing("the comparison ends", secs(120), || rig.get(&path)["state"] != "RUNNING");
+    let counts = json!({ "sent": 3, "received": 1, "taken_in": 1, "refused": 1, "missing": 0 });
+    has(&rig.get(&path), &counts);
+}
+
+#[test]
+fn a_list_that_is_posted_for_gets_time_and_page_in_its_body() {
+    let rig = Rig::new();
+    let list = Receiver::new();
+    list.decide(|request| {
+        let asked: Value = serde_json::from_slice(&request.body).unwrap();
+        let of = |id: u64| json!({ "id": id, "name": format!("S0000{id}"), "write_date": "2026-01-31 11:59:00" });
+        let offset = asked["offset"].as_u64().unwrap();
+        json_page(&json!((offset + 1..=3).take(2).map(of).collect::<Vec<_>>()))
+    });
+    let url = format!("http://{}/json/2/sale.order/search_read", list.address);
+    let settings = json!({
+        "preset": "odoo", "url": url, "headers": { "X-Odoo-Database": "main" },
+        "defaults": { "event_type": "order.changed" },
+    });
+    rig.source("orders", "http", &settings);
+    rig.post("/v1/sources/orders/credentials", &json!({ "kind": "bearer", "secret": "key" }))
+        .is(201);
+    rig.becomes("SELECT count(*) FROM outbox WHERE event_type = 'order.changed'", "3");
+    let seen = list.seen();
+    assert!(seen[0].first_line.starts_with("POST /json/2/sale.order/search_read "));
+    assert_eq!(seen[0].field("x-odoo-database"), Some("main"));
+    assert_eq!(seen[0].field("content-type"), Some("application/json"));
+    let body = |n: usize| serde_json::from_slice::<Value>(&seen[n].body).unwrap();
+    assert_eq!((&body(0)["offset"], &body(1)["offset"]), (&json!(0), &json!(2)));
+    assert_eq!(body(0)["domain"][0][2], "1970-01-01 00:00:00");
+    let later =
+        || list.seen().last().map(|request| String::from_utf8_lossy(&request.body).into_owned());
+    rig.passing("only newer ones are asked for", secs(120), || {
+        later().is_some_and(|body| body.contains("2026-01-31 11:49:00"))
+    });
+    has(&rig.get("/v1/sources/orders"), &json!({ "event_count": 3, "last_error": null }));
+}
+
+#[test]
+fn a_time_in_a_header_field_may_be_answered_with_nothing_newer() {
+    let rig = Rig::new();
+    let list = Receiver::new();
+    list.decide(|request| match request.field("if-modified-since") {
+        Some("2026-01-31T11:49:00") => Reply::status(304),
+        None if !request.first_line.contains("page=") => json_page(&json!({
+            "Invoices": [{ "InvoiceID": "i-1", "UpdatedDateUTC": "/Date(1769860740000+0000)/", "Total": 99.00 }],
+        })),
+        _ => json_page(&json!({ "Invoices": [] })),
+    });
+    let url = format!("http://{}/api.xro/2.0/Invoices", list.address);
+    let settings = json!({
+        "preset": "xero", "url": url, "headers": { "xero-tenant-id": "t-1" }, "needs_credential": false,
+    });
+    rig.source("invoices", "http", &settings);
+    rig.becomes("SELECT count(*) FROM outbox WHERE event_type = 'invoice.updated'", "1");
+    rig.passing("nothing is newer", secs(180), || {
+        list.seen().iter().any(|request| request.field("if-modified-since").is_some())
+    });
+    let rounds = list.count();
+    rig.passing("the next round", secs(180), || list.count() > rounds);
+    assert_eq!(list.seen()[0].field("xero-tenant-id"), Some("t-1"));
+    has(&rig.get("/v1/sources/invoices"), &json!({ "event_count": 1, "last_error": null }));
+    // A list without such a field has no 304.
+    let plain = Receiver::with(Reply::status(304));
+    let url = format!("http://{}/", plain.address);
+    rig.source(
+        "plain",
+        "http",
+        &json!({ "url": url, "item_id": ["/id"], "defaults": { "event_type": "a" } }),
+    );
+    rig.passing("it is an error", secs(30), || {
+        rig.get("/v1/sources/plain")["last_error"].to_string().contains("answers 304")
+    });
+}
+
+#[test]
+fn what_cannot_be_sent_to_a_list_is_refused() {
+    let rig = Rig::new();
+    let refused = |settings: &Value, why: &str| {
+        let url = json!({ "url": "http://127.0.0.1:8080/", "item_id": ["/id"], "defaults": { "event_type": "a" } });
+        let source = json!({ "name": "x", "kind": "http", "settings": merged(url, settings) });
+        rig.post("/v1/sources", &source).is(422).tells(why);
+    };
+    let at = json!({ "time": "/at" });
+    for name in ["Host", "content-length", "a b", ""] {
+        refused(&json!({ "headers": { name: "x" } }), "no header field that can be set");
+    }
+    refused(&json!({ "headers": { "x": "a\nb" } }), "no header field that can be set");
+    refused(&json!({ "headers": { "Authorization": "Bearer x" } }), "kind bearer");
+    let offset = json!({ "by": "offset", "parameter": "skip" });
+    refused(&json!({ "body": {}, "next": offset }), "the body has no place skip");
+    let deep = json!({ "by": "offset", "parameter": "/page/skip" });
+    refused(&json!({ "body": { "page": 1 }, "next": deep }), "no place /page/skip");
+    let since = json!({ "parameter": "a b", "form": "rfc3339", "in_header": true });
+    refused(&merged(at, &json!({ "newer_than": since })), "is no header field");
+}

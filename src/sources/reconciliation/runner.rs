@@ -14,10 +14,10 @@ use crate::pipeline::provider_cache::VerifiedProvider;
 use crate::pipeline::receive::ListedRefusal;
 use crate::sources::Source;
 use crate::sources::http_client::{
-    FetchedPage, ListReader, MAX_PAGE_BYTES, NoPage, SMALL_PAGE_BYTES, TIMEOUT, WantedPage,
+    ListReader, MAX_PAGE_BYTES, NoPage, SMALL_PAGE_BYTES, TIMEOUT, WantedPage,
 };
 use crate::sources::http_items::ListTurn;
-use crate::sources::http_list::{AnsweredPage, ListItem, ListPage};
+use crate::sources::http_list::{ListItem, ListPage};
 use crate::sources::http_pass::Pass;
 use crate::sources::http_round::{ListRound, PageFacts, RoundStep};
 use crate::sources::http_settings::HttpSettings;
@@ -201,17 +201,19 @@ impl Reconciler {
         if current.round.is_worn() {
             return Ok(RunStep::failed("a further page of the list was gone again and again"));
         }
-        let most = if self.has_large_pages { MAX_PAGE_BYTES } else { SMALL_PAGE_BYTES };
+        // The payloads of a page together have the bytes of a large one.
+        let is_large = self.has_large_pages || terms.details.is_some();
+        let most = if is_large { MAX_PAGE_BYTES } else { SMALL_PAGE_BYTES };
         let _share = shared.env.budget.take_own(most.saturating_mul(2));
-        let url = terms.page_url(current.round.mark(), current.round.since());
+        let request = terms.request(current.round.mark(), current.round.since());
         let wanted = WantedPage {
             reader: ListReader::source(source),
             terms,
-            url: &url,
+            request: &request,
             most,
             timeout: TIMEOUT,
         };
-        let FetchedPage { body, link } = match shared.lists.fetch(&wanted, &mut self.cache) {
+        let fetched = match shared.lists.fetch(&wanted, &mut self.cache) {
             Ok(fetched) => fetched,
             Err(NoPage::Large) if !self.has_large_pages => {
                 self.has_large_pages = true;
@@ -220,12 +222,18 @@ impl Reconciler {
             Err(error) => return current.no_page(error),
         };
         let mark = current.round.mark().cloned();
-        let answered = AnsweredPage { body: &body, link: link.as_deref(), mark: mark.as_ref() };
-        match terms.read(answered) {
-            Ok(page) => current.count(turn, run, &provider, &page),
+        let mut page = match terms.read(fetched.answered(mark.as_ref())) {
+            Ok(page) => page,
             // It may have been a page of a proxy.
-            Err(why) => Ok(RunStep::Retry(why, Duration::ZERO)),
+            Err(why) => return Ok(RunStep::Retry(why, Duration::ZERO)),
+        };
+        if !run.new.is_dry {
+            let payloads = turn.add_payloads(Some(&provider), &mut page.items, &mut self.cache);
+            if let Err(error) = payloads {
+                return current.no_page(error);
+            }
         }
+        current.count(turn, run, &provider, &page)
     }
 }
 
