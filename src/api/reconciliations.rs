@@ -1,5 +1,6 @@
 //! `/v1/providers/{name}/reconciliations`: comparisons of a provider's list with the webhooks that came.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::api::call::page_found;
@@ -82,12 +83,18 @@ pub(super) struct ReconciliationAnswer<'a> {
     requested_by: Option<&'a str>,
     began_at: Timestamp,
     ended_at: Option<Timestamp>,
-    /// Why it failed.
-    error: Option<&'a str>,
+    /// Why it failed. While it runs: why the latest page was not had, which is asked for again.
+    error: Option<Cow<'a, str>>,
 }
 
-fn shown(run: &Run) -> Value {
+/// A run; while it is under way, with the error of its reader.
+fn shown(api: &Api, run: &Run) -> Value {
     let new = &run.new;
+    let of_reader = || api.flow.sources.of(new.source_seq).comparison_error;
+    let error = match run.state {
+        RunState::Running => of_reader().map(Cow::Owned),
+        RunState::Done | RunState::Failed => run.error.as_deref().map(Cow::Borrowed),
+    };
     value(ReconciliationAnswer {
         id: new.id.as_str().into(),
         tenant: new.tenant.as_str().into(),
@@ -102,7 +109,7 @@ fn shown(run: &Run) -> Value {
         requested_by: new.requested_by.as_deref(),
         began_at: new.began_at,
         ended_at: run.ended_at,
-        error: run.error.as_deref(),
+        error,
     })
 }
 
@@ -113,14 +120,14 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let newest = page.newest(&call.tenant);
     let name = provider.new.name.as_str();
     let found = lists::read(api, call, |tx| store::page(tx, newest, name))?;
-    Ok(page_found(&found, shown))
+    Ok(page_found(&found, |run| shown(api, run)))
 }
 
 /// `GET /v1/providers/{name}/reconciliations/{id}`
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let found =
         api.env.store.read(|tx| store::by_id(tx, &call.tenant, call.param(0), call.param(1)))?;
-    Ok(ok(&shown(&found.or_not_found("reconciliation")?)))
+    Ok(ok(&shown(api, &found.or_not_found("reconciliation")?)))
 }
 
 /// `POST /v1/providers/{name}/reconciliations`
@@ -144,6 +151,7 @@ fn start(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         requested_by: Some(call.who.display.clone()),
         began_at: now,
     };
+    let own = api.clone();
     change(api, call, move |tx| {
         if store::insert(tx, &new)?.is_none() {
             let under_way = store::running_of(tx, new.source_seq)?;
@@ -153,7 +161,7 @@ fn start(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
             return Err(Problem::conflict(detail).into());
         }
         let made = store::running_of(tx, new.source_seq)?.or_not_found("reconciliation")?;
-        Ok(Change::made("reconciliation", &new.id, &shown(&made)))
+        Ok(Change::made("reconciliation", &new.id, &shown(&own, &made)))
     })
 }
 

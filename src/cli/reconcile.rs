@@ -61,7 +61,13 @@ pub(super) fn start(call: &Call<'_>, remote: &Remote) -> Done {
     let path = format!("{}/{}", call.path(), percent_encoded(&id));
     let stopped = stop_flag().map_err(Failure::failed)?;
     let pause = Stop::new();
+    let mut told = String::new();
     while text(&run, "state") == "RUNNING" {
+        let error = text(&run, "error");
+        if error != told && !error.is_empty() {
+            out::note(format_args!("It goes on after an error: {}", clean(&error)));
+        }
+        told = error;
         if stopped.load(Ordering::Relaxed) {
             out::note(format_args!("It goes on without this command.\n{advice}"));
             return remote.answer(&run, format_args!("reconciliation {id} runs"));

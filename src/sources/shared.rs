@@ -42,6 +42,8 @@ pub struct SourceStatus {
     pub last_read_at: Option<Timestamp>,
     /// The part of our service that it waits for, if any.
     pub waits_for: Option<&'static str>,
+    /// Why the latest page of its comparison was not had; it is asked for again.
+    pub comparison_error: Option<String>,
 }
 
 /// The status of every source, for API and metrics.

@@ -430,3 +430,33 @@ fn items_of_a_page_go_out_in_the_order_in_which_they_happened() {
         .collect();
     assert_eq!(keys, ["evt_1", "evt_2"]);
 }
+
+/// A list that sends a byte now and then is given up after half a minute; then it is read as if nothing had been.
+#[test]
+fn a_list_that_drips_is_given_up_and_read_again() {
+    let (rig, list) = with_list(3);
+    let front = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/v1/events?limit=2", front.local_addr().unwrap());
+    let behind = list.server.address;
+    thread::spawn(move || {
+        let mut dripped = front.accept().unwrap().0;
+        thread::spawn(move || {
+            let head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9999\r\n\r\n";
+            let _gone = dripped.write_all(head);
+            while dripped.write_all(b" ").is_ok() {
+                thread::sleep(Duration::from_millis(200));
+            }
+        });
+        for stream in front.incoming() {
+            let mut client = stream.unwrap();
+            let mut server = TcpStream::connect(behind).unwrap();
+            let mut answers = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            thread::spawn(move || std::io::copy(&mut answers.0, &mut answers.1));
+            thread::spawn(move || std::io::copy(&mut client, &mut server));
+        }
+    });
+    add(&rig, &merged(list.settings(), &json!({ "url": url })));
+    rig.passing("the list is read again", secs(2), || stored(&rig) == "3");
+    until_ended(&rig);
+    assert_eq!(rig.get("/v1/sources/list")["last_error"], Value::Null);
+}

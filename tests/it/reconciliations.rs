@@ -174,6 +174,11 @@ fn a_run_that_cannot_end_fails_with_the_reason() {
     let done = run(&rig, false);
     assert!(text(&done, "error").contains("answers 500"), "{done}");
     let begun = rig.post(RUNS, &json!({})).is(201).json();
+    let path = format!("{RUNS}/{}", text(&begun, "id"));
+    until("the run tells its error while it goes on", || {
+        let run = rig.get(&path);
+        run["state"] == "RUNNING" && run["error"].to_string().contains("answers 500")
+    });
     rig.post("/v1/sources/list/pause", &json!({})).is(200);
     let done = ended(&rig, &begun);
     assert!(text(&done, "error").contains("paused or deleted"), "{done}");

@@ -129,6 +129,11 @@ impl Reconciler {
             RunStep::Retry(why, wait) => current.retry(why, wait, now),
             end @ RunStep::End(_) => end,
         };
+        let trouble = match &step {
+            RunStep::Retry(why, _) => Some(why.clone()),
+            RunStep::Further | RunStep::End(_) => None,
+        };
+        shared.statuses.set(source.seq, |status| status.comparison_error = trouble);
         match step {
             RunStep::End(error) => end(shared, &run, current, error)?,
             RunStep::Further if now.saturating_sub(current.began) > MAX_TIME => {
