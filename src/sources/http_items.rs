@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::base::headers::Headers;
 use crate::base::id;
@@ -19,7 +20,7 @@ use crate::sources::Source;
 use crate::sources::cell::Cell;
 use crate::sources::draft::{Draft, describe};
 use crate::sources::http_client::{ListReader, MAX_PAGE_BYTES, NoPage, TIMEOUT, WantedPage};
-use crate::sources::http_list::{ListItem, oldest_first};
+use crate::sources::http_list::{ListItem, oldest_first, sort_oldest_first};
 use crate::sources::http_settings::{HttpSettings, ListTerms};
 use crate::sources::shared::{ReadItems, ReadyRow, RelayServices, SourceError, recognise};
 use crate::store::error::Result;
@@ -29,6 +30,18 @@ use crate::targets::http::access::CredentialCache;
 
 /// Characters of an item's id that a reason quotes.
 const MAX_SHOWN_CHARS: usize = 100;
+
+/// How long payloads are asked for in one turn.
+const MAX_PAYLOADS_TIME: Duration = Duration::from_mins(1);
+
+/// How many items of a page have their payloads.
+#[derive(Debug)]
+pub(super) enum Payloads {
+    /// All.
+    All,
+    /// The oldest ones, which are left in the page; and why it did not go on, if that was an error.
+    Part(Option<NoPage>),
+}
 
 /// A list during one turn.
 pub(super) struct ListTurn<'a> {
@@ -89,46 +102,74 @@ impl ListTurn<'_> {
         Ok(ready)
     }
 
-    /// Asks for the payloads of items whose events are not known, if the list does not have them. An item whose payload is gone
-    /// is marked: it cannot be used.
+    /// Asks for the payloads of items whose events are not known, if the list does not have them: the oldest first. Items for which
+    /// a turn has no time or memory left are taken out of the page.
     pub(super) fn add_payloads(
         &self,
         provider: Option<&VerifiedProvider>,
-        items: &mut [ListItem<'_>],
+        items: &mut Vec<ListItem<'_>>,
+        cache: &mut CredentialCache,
+    ) -> Payloads {
+        let Some(provider) = provider.filter(|_| self.terms.details.is_some()) else {
+            return Payloads::All;
+        };
+        sort_oldest_first(items);
+        let clock = &self.shared.env.clock;
+        let ends_at = clock.monotonic().saturating_add(MAX_PAYLOADS_TIME);
+        let mut left = MAX_PAGE_BYTES;
+        for at in 0..items.len() {
+            let Some(item) = items.get_mut(at) else { break };
+            let step = match self.has_all(provider, item) {
+                Ok(true) => continue,
+                Ok(false) if clock.monotonic() >= ends_at => Err(None),
+                Ok(false) => self.add_payload(item, &mut left, cache).map_err(Some),
+                Err(error) => Err(Some(NoPage::Ours(error))),
+            };
+            if let Err(error) = step {
+                // One that is too large for what others have left is asked for in the next turn.
+                let is_crowded = matches!(error, Some(NoPage::Large));
+                items.truncate(at);
+                return Payloads::Part(error.filter(|_| !is_crowded));
+            }
+        }
+        Payloads::All
+    }
+
+    /// Asks for the payload of an item. One that cannot be had marks its item: it cannot be used.
+    fn add_payload(
+        &self,
+        item: &mut ListItem<'_>,
+        left: &mut usize,
         cache: &mut CredentialCache,
     ) -> std::result::Result<(), NoPage> {
-        let Some(provider) = provider.filter(|_| self.terms.details.is_some()) else {
+        let Some(request) = self.terms.request_of(item) else {
+            item.trouble = Some("it does not say where its payload is".to_owned());
             return Ok(());
         };
-        let mut left = MAX_PAGE_BYTES;
-        for item in items {
-            if self.has_all(provider, item).map_err(NoPage::Ours)? {
-                continue;
-            }
-            let Some(request) = self.terms.request_of(item) else {
-                item.trouble = Some("it does not say where its payload is".to_owned());
-                continue;
-            };
-            let wanted = WantedPage {
-                reader: ListReader::source(self.source),
-                terms: &self.terms,
-                request: &request,
-                most: left,
-                timeout: TIMEOUT,
-            };
-            let found = match self.shared.lists.fetch(&wanted, cache) {
-                Ok(found) => found,
-                Err(NoPage::Gone(why)) => {
-                    item.trouble = Some(format!("its payload cannot be had: {why}"));
-                    continue;
+        let wanted = WantedPage {
+            reader: ListReader::source(self.source),
+            terms: &self.terms,
+            request: &request,
+            most: *left,
+            timeout: TIMEOUT,
+        };
+        match self.shared.lists.fetch(&wanted, cache) {
+            Ok(found) => {
+                *left = left.saturating_sub(found.body.len());
+                match self.terms.payload_in(&found.body) {
+                    Some(payload) => item.raw = Cow::Owned(payload.to_owned()),
+                    None => {
+                        item.trouble = Some("the answer to its request has no payload".to_owned());
+                    }
                 }
-                Err(error) => return Err(error),
-            };
-            left = left.saturating_sub(found.body.len());
-            match self.terms.payload_in(&found.body) {
-                Some(payload) => item.raw = Cow::Owned(payload.to_owned()),
-                None => item.trouble = Some("the answer to its request has no payload".to_owned()),
             }
+            Err(NoPage::Gone(why)) => {
+                item.trouble = Some(format!("its payload cannot be had: {why}"));
+            }
+            Err(NoPage::Large) if *left == MAX_PAGE_BYTES => {
+                item.trouble = Some(format!("its payload has more than {MAX_PAGE_BYTES} bytes"));
+            }
+            Err(error) => return Err(error),
         }
         Ok(())
     }

@@ -76,14 +76,26 @@ impl ListItem<'_> {
 /// The items of a page in the order in which they happened, as webhooks would have come. Many lists show the newest first.
 pub(super) fn oldest_first<'i, 'a>(items: &'i [ListItem<'a>]) -> Vec<&'i ListItem<'a>> {
     let mut ordered: Vec<&ListItem<'a>> = items.iter().collect();
-    let first = items.first().and_then(|item| item.time);
-    let last = items.last().and_then(|item| item.time);
-    if first > last {
+    if is_newest_first(items) {
         // Of items with the same time the later ones happened before.
         ordered.reverse();
     }
     ordered.sort_by_key(|item| item.time);
     ordered
+}
+
+/// As [`oldest_first`], in place.
+pub(super) fn sort_oldest_first(items: &mut [ListItem<'_>]) {
+    if is_newest_first(items) {
+        items.reverse();
+    }
+    items.sort_by_key(|item| item.time);
+}
+
+fn is_newest_first(items: &[ListItem<'_>]) -> bool {
+    let first = items.first().and_then(|item| item.time);
+    let last = items.last().and_then(|item| item.time);
+    first > last
 }
 
 /// The items of a page.

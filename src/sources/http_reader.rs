@@ -9,7 +9,7 @@ use crate::pipeline::provider_cache::VerifiedProvider;
 use crate::sources::http_client::{
     ListReader, MAX_PAGE_BYTES, NoPage, SMALL_PAGE_BYTES, TIMEOUT, WantedPage,
 };
-use crate::sources::http_items::ListTurn;
+use crate::sources::http_items::{ListTurn, Payloads};
 use crate::sources::http_list::ListItem;
 use crate::sources::http_pass::Pass;
 use crate::sources::http_round::{LastPass, ListRound, PageFacts, RoundStep};
@@ -172,15 +172,16 @@ impl HttpReader {
             }
         };
         let payloads = turn.add_payloads(provider.as_deref(), &mut page.items, &mut self.cache);
-        if let Err(error) = payloads {
-            return Err(self.no_page(turn, round, error));
+        if let Payloads::Part(error) = payloads {
+            store_only_items(turn, &page.items, provider, source.identity.clone())?;
+            return self.again(turn, round, error);
         }
         let sum = self.pass.add(&page.items, &round).sum;
         let is_circle = page.next.is_some() && page.next.as_ref() == round.mark();
         if is_circle || self.pass.is_endless() {
             self.pass = Pass::default();
             self.round = None;
-            store_only_items(turn, &page.items, provider)?;
+            store_only_items(turn, &page.items, provider, None)?;
             return Err(SourceError::lasting(
                 "the list has no end: its pages repeat items that were read before. Correct next",
             ));
@@ -193,6 +194,20 @@ impl HttpReader {
         };
         let items = turn.ready(&page.items, provider)?;
         self.follow(turn, &round, facts, items)
+    }
+
+    /// Has the same page read again: at once, or after an error.
+    fn again(
+        &mut self,
+        turn: &ListTurn<'_>,
+        round: ListRound,
+        error: Option<NoPage>,
+    ) -> Outcome<Turn> {
+        if let Some(error) = error {
+            return Err(self.no_page(turn, round, error));
+        }
+        self.round = Some(round);
+        Ok(Turn::Again)
     }
 
     /// Stores the new items of a page, and how far the round has come.
@@ -274,11 +289,12 @@ impl HttpReader {
     }
 }
 
-/// Stores the new items of a page, and leaves the position as it is.
+/// Stores the new items of a page, and leaves the position as it is. `identity` is the round that is kept.
 fn store_only_items(
     turn: &ListTurn<'_>,
     items: &[ListItem<'_>],
     provider: Option<Arc<VerifiedProvider>>,
+    identity: Option<String>,
 ) -> Outcome<()> {
     let items = turn.ready(items, provider)?;
     let events = items.webhooks.len().saturating_add(items.rows.len());
@@ -289,7 +305,7 @@ fn store_only_items(
         from: turn.source.new.cursor,
         to: turn.source.new.cursor,
         known: turn.source.identity.clone(),
-        identity: None,
+        identity,
         events: u64::try_from(events).unwrap_or(u64::MAX),
     };
     Ok(turn.shared.store_list(turn.source, progress, items)?)

@@ -207,13 +207,11 @@ fn a_list_that_lies_loses_no_item_and_doubles_none() {
     };
     let wanted = format!("{ITEMS} {ITEMS}");
     let lacks = || (first..first + seeds).filter(|seed| of(*seed) != wanted).collect::<Vec<_>>();
-    for _ in 0..10 {
-        let before = counts();
-        rig.passing("each list is read", secs(20), || {
-            thread::sleep(Duration::from_millis(20));
-            lacks().is_empty() || counts().iter().zip(&before).all(|(now, then)| now > then)
-        });
-    }
+    // A round has several pages, and a busy machine reads few of them in a step.
+    rig.passing("no list lacks an item", secs(20), || {
+        thread::sleep(Duration::from_millis(20));
+        lacks().is_empty()
+    });
     assert_eq!(lacks(), Vec::<u64>::new(), "seeds that lack items");
     for seed in first..first + seeds {
         assert_eq!(of(seed), wanted, "seed {seed}");

@@ -174,6 +174,72 @@ fn payloads_that_a_list_does_not_have_are_asked_for_one_by_one() {
 }
 
 #[test]
+fn payloads_that_came_before_an_error_are_stored() {
+    let rig = Rig::new();
+    rig.provider("github", &json!({ "kind": "github" }), "github-secret-0123456789abcdef");
+    let list = Receiver::new();
+    // The first request for the payload of the newest delivery is refused.
+    let refusals = Arc::new(Mutex::new(1));
+    list.decide(move |request| {
+        let mut left = refusals.lock().unwrap();
+        if *left > 0 && request.first_line.contains("/deliveries/13 ") {
+            *left -= 1;
+            return Reply::with(429, "retry-after", "120");
+        }
+        github(request)
+    });
+    let url = format!("http://{}/repos/o/r/hooks/1/deliveries?per_page=30", list.address);
+    let settings = json!({ "preset": "github", "provider": "github", "url": url });
+    rig.source("list", "http", &settings);
+    rig.post("/v1/sources/list/credentials", &json!({ "kind": "bearer", "secret": "token" }))
+        .is(201);
+    let stored =
+        "SELECT group_concat(provider_event_id) FROM (SELECT * FROM webhook_events ORDER BY seq)";
+    rig.becomes(stored, "guid-2");
+    rig.advance(secs(110));
+    rig.settle();
+    rig.says(stored, "guid-2");
+    rig.passing("it is asked for again after its time", secs(2), || {
+        rig.one(stored) == "guid-2,guid-1"
+    });
+}
+
+#[test]
+fn payloads_of_a_page_may_be_larger_than_a_turn() {
+    let mut rig = Rig::new();
+    let provider = json!({
+        "name": "github", "scheme": { "kind": "github" }, "pii": "allow", "body_bytes_max": 20 << 20,
+        "secret": "github-secret-0123456789abcdef",
+    });
+    rig.post("/v1/providers", &provider).is(201);
+    let list = Receiver::new();
+    list.decide(|request| {
+        let mib = |count: usize| {
+            let text = "x".repeat(count << 20);
+            json_page(&json!({ "request": { "payload": { "action": "opened", "text": text } } }))
+        };
+        let delivery = |id: u64| json!({ "id": id, "guid": format!("guid-{id}"), "delivered_at": "2026-01-31T11:50:00Z", "event": "issues" });
+        match request.first_line.split(' ').nth(1).unwrap() {
+            "/deliveries/1" | "/deliveries/2" => mib(9),
+            "/deliveries/3" => mib(17),
+            _ => json_page(&json!([delivery(1), delivery(2), delivery(3)])),
+        }
+    });
+    let url = format!("http://{}/deliveries", list.address);
+    rig.source("list", "http", &json!({ "preset": "github", "provider": "github", "url": url }));
+    rig.post("/v1/sources/list/credentials", &json!({ "kind": "bearer", "secret": "token" }))
+        .is(201);
+    let stored = "SELECT group_concat(provider_event_id) FROM webhook_events";
+    rig.becomes(stored, "guid-1,guid-2");
+    rig.becomes("SELECT count(*) FROM outbox WHERE status = 'quarantined'", "1");
+    let quarantined = rig.get("/v1/events?status=quarantined")["items"][0].to_string();
+    assert!(quarantined.contains("its payload has more than 16777216 bytes"), "{quarantined}");
+    until("the round has ended", || rig.get("/v1/sources/list")["lag"] == 0);
+    rig.restart();
+    rig.says(stored, "guid-1,guid-2");
+}
+
+#[test]
 fn a_list_that_is_posted_for_gets_time_and_page_in_its_body() {
     let rig = Rig::new();
     let list = Receiver::new();

@@ -16,7 +16,7 @@ use crate::sources::Source;
 use crate::sources::http_client::{
     ListReader, MAX_PAGE_BYTES, NoPage, SMALL_PAGE_BYTES, TIMEOUT, WantedPage,
 };
-use crate::sources::http_items::ListTurn;
+use crate::sources::http_items::{ListTurn, Payloads};
 use crate::sources::http_list::{ListItem, ListPage};
 use crate::sources::http_pass::Pass;
 use crate::sources::http_round::{ListRound, PageFacts, RoundStep};
@@ -234,8 +234,9 @@ impl Reconciler {
         };
         if !run.new.is_dry {
             let payloads = turn.add_payloads(Some(&provider), &mut page.items, &mut self.cache);
-            if let Err(error) = payloads {
-                return current.no_page(error);
+            if let Payloads::Part(error) = payloads {
+                take_in(turn, &compared(run, &page.items), &provider)?;
+                return error.map_or(Ok(RunStep::Further), |error| current.no_page(error));
             }
         }
         current.count(turn, run, &provider, &page)
@@ -295,11 +296,7 @@ impl CurrentRun {
         provider: &Arc<VerifiedProvider>,
         page: &ListPage<'_>,
     ) -> Result<RunStep> {
-        let is_compared = |item: &&ListItem<'_>| {
-            item.time.is_none_or(|at| at >= run.new.since && at <= run.new.until)
-        };
-        let compared: Vec<ListItem<'_>> = page.items.iter().filter(is_compared).cloned().collect();
-        if !run.new.is_dry && !take_in(turn, &compared, provider)? {
+        if !run.new.is_dry && !take_in(turn, &compared(run, &page.items), provider)? {
             return Ok(RunStep::Further);
         }
         let added = self.pass.add(&page.items, &self.round);
@@ -310,7 +307,7 @@ impl CurrentRun {
             ));
         }
         let new = page.items.iter().zip(&added.is_new).filter(|(_, is_new)| **is_new);
-        for item in new.map(|(item, _)| item).filter(is_compared) {
+        for item in new.map(|(item, _)| item).filter(|item| is_compared(run, item)) {
             let state = state_of(turn, run, provider, item)?;
             // An item without a time of its own counts for the day of the run.
             self.tally.add(item.time.unwrap_or(run.new.until), state);
@@ -394,6 +391,16 @@ fn alarm(days: &[ReconciledDay], terms: ReconcileTerms, is_dry: bool) -> Option<
     let ReconciledDay { day, counts, .. } = worst;
     let done = if is_dry { "and are not taken in yet" } else { "and are here now" };
     Some(format!("{} of {} webhooks of {day} were missing {done}", counts.missing, counts.sent))
+}
+
+/// Whether an item is of the period of a run. One without a time is.
+fn is_compared(run: &Run, item: &ListItem<'_>) -> bool {
+    item.time.is_none_or(|at| at >= run.new.since && at <= run.new.until)
+}
+
+/// The items of a page that a run compares.
+fn compared<'a>(run: &Run, items: &[ListItem<'a>]) -> Vec<ListItem<'a>> {
+    items.iter().filter(|item| is_compared(run, item)).cloned().collect()
 }
 
 /// Stores the items that are missing. `false`: a person has changed the source meanwhile, and the page is read again.
