@@ -43,6 +43,22 @@ pub(super) enum Payloads {
     Part(Option<NoPage>),
 }
 
+/// What is left of a turn for payloads.
+struct TurnRest {
+    /// By the monotonic clock.
+    ends_at: Duration,
+    bytes: usize,
+}
+
+/// What of an item is stored.
+enum StoredAs {
+    /// All its events.
+    Events,
+    /// An event in quarantine, because it could not be used.
+    Quarantined,
+    Nothing,
+}
+
 /// A list during one turn.
 pub(super) struct ListTurn<'a> {
     pub(super) shared: &'a RelayServices,
@@ -116,13 +132,19 @@ impl ListTurn<'_> {
         sort_oldest_first(items);
         let clock = &self.shared.env.clock;
         let ends_at = clock.monotonic().saturating_add(MAX_PAYLOADS_TIME);
-        let mut left = MAX_PAGE_BYTES;
+        let mut rest = TurnRest { ends_at, bytes: MAX_PAGE_BYTES };
+        let mut gone = Vec::new();
         for at in 0..items.len() {
             let Some(item) = items.get_mut(at) else { break };
-            let step = match self.has_all(provider, item) {
-                Ok(true) => continue,
-                Ok(false) if clock.monotonic() >= ends_at => Err(None),
-                Ok(false) => self.add_payload(item, &mut left, cache).map_err(Some),
+            let step = match self.stored_as(provider, item) {
+                Ok(StoredAs::Events) => continue,
+                Ok(StoredAs::Quarantined) => {
+                    item.trouble = Some("its payload could not be had".to_owned());
+                    gone.push(at);
+                    continue;
+                }
+                Ok(StoredAs::Nothing) if clock.monotonic() >= ends_at => Err(None),
+                Ok(StoredAs::Nothing) => self.add_payload(item, &mut rest, cache).map_err(Some),
                 Err(error) => Err(Some(NoPage::Ours(error))),
             };
             if let Err(error) = step {
@@ -132,14 +154,36 @@ impl ListTurn<'_> {
                 return Payloads::Part(error.filter(|_| !is_crowded));
             }
         }
+        self.ask_again(items, gone, &mut rest, cache);
         Payloads::All
+    }
+
+    /// Asks once more for payloads that could not be had, with what is left of the turn: new items do not wait for them.
+    fn ask_again(
+        &self,
+        items: &mut [ListItem<'_>],
+        gone: Vec<usize>,
+        rest: &mut TurnRest,
+        cache: &mut CredentialCache,
+    ) {
+        for at in gone {
+            let Some(item) = items.get_mut(at) else { return };
+            if self.shared.env.clock.monotonic() >= rest.ends_at {
+                return;
+            }
+            let before = item.trouble.take();
+            if self.add_payload(item, rest, cache).is_err() {
+                item.trouble = before;
+                return;
+            }
+        }
     }
 
     /// Asks for the payload of an item. One that cannot be had marks its item: it cannot be used.
     fn add_payload(
         &self,
         item: &mut ListItem<'_>,
-        left: &mut usize,
+        rest: &mut TurnRest,
         cache: &mut CredentialCache,
     ) -> std::result::Result<(), NoPage> {
         let Some(request) = self.terms.request_of(item) else {
@@ -150,12 +194,12 @@ impl ListTurn<'_> {
             reader: ListReader::source(self.source),
             terms: &self.terms,
             request: &request,
-            most: *left,
+            most: rest.bytes,
             timeout: TIMEOUT,
         };
         match self.shared.lists.fetch(&wanted, cache) {
             Ok(found) => {
-                *left = left.saturating_sub(found.body.len());
+                rest.bytes = rest.bytes.saturating_sub(found.body.len());
                 match self.terms.payload_in(&found.body) {
                     Some(payload) => item.raw = Cow::Owned(payload.to_owned()),
                     None => {
@@ -166,7 +210,7 @@ impl ListTurn<'_> {
             Err(NoPage::Gone(why)) => {
                 item.trouble = Some(format!("its payload cannot be had: {why}"));
             }
-            Err(NoPage::Large) if *left == MAX_PAGE_BYTES => {
+            Err(NoPage::Large) if rest.bytes == MAX_PAGE_BYTES => {
                 item.trouble = Some(format!("its payload has more than {MAX_PAGE_BYTES} bytes"));
             }
             Err(error) => return Err(error),
@@ -174,20 +218,26 @@ impl ListTurn<'_> {
         Ok(())
     }
 
-    /// Whether all events of an item are stored. One that cannot be used has none.
-    fn has_all(&self, provider: &VerifiedProvider, item: &ListItem<'_>) -> Result<bool> {
+    /// What of an item is stored.
+    fn stored_as(&self, provider: &VerifiedProvider, item: &ListItem<'_>) -> Result<StoredAs> {
+        let of = &provider.provider.new;
         let ids = match self.ids(provider, item) {
             Ok(ids) => ids,
-            Err(ListedRefusal::Unusable(_)) => return Ok(false),
+            Err(ListedRefusal::Unusable(_)) => Vec::new(),
             Err(ListedRefusal::Failed(error)) => return Err(error),
         };
-        let of = &provider.provider.new;
-        self.shared.env.store.read(|tx| {
-            ids.iter().try_fold(true, |all, id| {
+        let has_all = self.shared.env.store.read(|tx| {
+            ids.iter().try_fold(!ids.is_empty(), |all, id| {
                 let identity = (of.tenant.as_str(), of.name.as_str(), id.as_str());
                 Ok(all && webhook_events::is_known(tx, identity)?)
             })
-        })
+        })?;
+        if has_all {
+            return Ok(StoredAs::Events);
+        }
+        let is_private = of.pii.rules().is_some();
+        let is_quarantined = self.unusable(item, "", is_private)?.is_none();
+        Ok(if is_quarantined { StoredAs::Quarantined } else { StoredAs::Nothing })
     }
 
     /// The webhooks that the provider would have sent, without known events.
