@@ -48,6 +48,8 @@ struct TurnRest {
     /// By the monotonic clock.
     ends_at: Duration,
     bytes: usize,
+    /// Its bytes at the beginning.
+    most: usize,
 }
 
 /// What of an item is stored.
@@ -124,6 +126,7 @@ impl ListTurn<'_> {
         &self,
         provider: Option<&VerifiedProvider>,
         items: &mut Vec<ListItem<'_>>,
+        most: usize,
         cache: &mut CredentialCache,
     ) -> Payloads {
         let Some(provider) = provider.filter(|_| self.terms.details.is_some()) else {
@@ -132,7 +135,7 @@ impl ListTurn<'_> {
         sort_oldest_first(items);
         let clock = &self.shared.env.clock;
         let ends_at = clock.monotonic().saturating_add(MAX_PAYLOADS_TIME);
-        let mut rest = TurnRest { ends_at, bytes: MAX_PAGE_BYTES };
+        let mut rest = TurnRest { ends_at, bytes: most, most };
         let mut gone = Vec::new();
         for at in 0..items.len() {
             let Some(item) = items.get_mut(at) else { break };
@@ -149,7 +152,7 @@ impl ListTurn<'_> {
             };
             if let Err(error) = step {
                 // One that is too large for what others have left is asked for in the next turn.
-                let is_crowded = matches!(error, Some(NoPage::Large));
+                let is_crowded = matches!(error, Some(NoPage::Large)) && rest.bytes < most;
                 items.truncate(at);
                 return Payloads::Part(error.filter(|_| !is_crowded));
             }
@@ -158,7 +161,7 @@ impl ListTurn<'_> {
         Payloads::All
     }
 
-    /// Asks once more for payloads that could not be had, with what is left of the turn: new items do not wait for them.
+    /// Asks once more for payloads that were gone, with what is left of the turn, so that new items come first.
     fn ask_again(
         &self,
         items: &mut [ListItem<'_>],
@@ -210,7 +213,7 @@ impl ListTurn<'_> {
             Err(NoPage::Gone(why)) => {
                 item.trouble = Some(format!("its payload cannot be had: {why}"));
             }
-            Err(NoPage::Large) if rest.bytes == MAX_PAGE_BYTES => {
+            Err(NoPage::Large) if rest.bytes == rest.most && rest.most == MAX_PAGE_BYTES => {
                 item.trouble = Some(format!("its payload has more than {MAX_PAGE_BYTES} bytes"));
             }
             Err(error) => return Err(error),

@@ -88,8 +88,8 @@ pub(super) struct PresetTerms {
     pub(super) item: PresetItem,
 }
 
-/// A request for each new item of a list that does not have what the provider sent. Its URL is that of the list without its
-/// query, with a further segment.
+/// A request for the payload of each new item, of a list without payloads. Its URL is the list's without the query, and a
+/// further segment.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ItemDetails {
     /// The path of that segment in an item.

@@ -134,9 +134,7 @@ impl HttpReader {
                 ListRound::begin(source.new.cursor, overlap, shared.env.clock.wall(), self.last)
             }
         };
-        // The payloads of a page together have the bytes of a large one.
-        let is_large = self.has_large_pages || terms.details.is_some();
-        let most = if is_large { MAX_PAGE_BYTES } else { SMALL_PAGE_BYTES };
+        let most = if self.has_large_pages { MAX_PAGE_BYTES } else { SMALL_PAGE_BYTES };
         let _share = shared.env.budget.take_own(most.saturating_mul(2));
         let request = terms.request(round.mark(), round.since());
         let wanted = WantedPage {
@@ -171,7 +169,8 @@ impl HttpReader {
                 return Err(SourceError::lasting(why));
             }
         };
-        let payloads = turn.add_payloads(provider.as_deref(), &mut page.items, &mut self.cache);
+        let payloads =
+            turn.add_payloads(provider.as_deref(), &mut page.items, most, &mut self.cache);
         if let Payloads::Part(error) = payloads {
             store_only_items(turn, &page.items, provider, source.identity.clone())?;
             return self.again(turn, round, error);
@@ -203,8 +202,10 @@ impl HttpReader {
         round: ListRound,
         error: Option<NoPage>,
     ) -> Outcome<Turn> {
-        if let Some(error) = error {
-            return Err(self.no_page(turn, round, error));
+        match error {
+            None => {}
+            Some(NoPage::Large) if !self.has_large_pages => self.has_large_pages = true,
+            Some(error) => return Err(self.no_page(turn, round, error)),
         }
         self.round = Some(round);
         Ok(Turn::Again)

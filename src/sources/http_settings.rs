@@ -265,7 +265,7 @@ impl HttpSettings {
         })
     }
 
-    /// The preset's header fields, then those of the settings; one that both have is that of the settings.
+    /// The preset's header fields, then those of the settings, which replace fields of the same name.
     fn all_headers(&self, preset: &PresetTerms) -> Vec<(String, String)> {
         let is_replaced =
             |name: &str| self.headers.keys().any(|own| own.eq_ignore_ascii_case(name));

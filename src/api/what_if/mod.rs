@@ -120,7 +120,7 @@ struct WalkedEvent {
 }
 
 impl WalkedEvent {
-    /// The request that would be made of it, without its body's format. `None`: it was archived or expunged meanwhile.
+    /// The request of the event, before a format is applied. `None`: the event was archived or expunged meanwhile.
     fn outgoing(&self, api: &Api, tenant: &str) -> Result<Option<OutgoingRequest>, Problem> {
         let of = (tenant, self.id.as_str());
         Ok(api.env.store.read(|tx| deliveries::outgoing_of_event(tx, SubscriptionSeq(0), of))?)
@@ -199,30 +199,29 @@ fn walk(
     let first = Month::at(begin.since);
     let months = archived::names(&api.flow.archiving.archive)?;
     let months = months.into_iter().filter(|month| *month >= first).map(Some);
-    for month in std::iter::once(None).chain(months) {
+    let kinds = [ArchivedKind::Event, ArchivedKind::WebhookEvent];
+    let files = std::iter::once(None).chain(months);
+    let parts = files.flat_map(|month| kinds.map(|kind| (month.clone(), kind)));
+    for (month, kind) in parts {
         let file = match &month {
-            None => api.clone(),
-            Some(month) => match archived::month(api, month) {
-                Some(file) => file,
-                None => continue,
-            },
+            None => Some(api.clone()),
+            Some(month) => archived::month(api, month),
         };
-        for kind in [ArchivedKind::Event, ArchivedKind::WebhookEvent] {
-            let mut next = begin.within(month.as_ref(), kind);
-            while let Some(before) = next {
-                let newest = Newest { tenant: &call.tenant, before, limit: PAGE };
-                let found = file.env.store.read(|tx| page(tx, newest, &filter, kind))?;
-                for event in &found.rows {
-                    look(&file, event)?;
-                    walked.looked_at = walked.looked_at.saturating_add(1);
-                    if walked.looked_at >= MAX_EVENTS || api.env.clock.monotonic() >= ends_at {
-                        let place = Place { since: begin.since, month, kind, before: event.seq };
-                        walked.next = Some(place.to_text().into());
-                        return Ok(walked);
-                    }
+        let Some(file) = file else { continue };
+        let mut next = begin.within(month.as_ref(), kind);
+        while let Some(before) = next {
+            let newest = Newest { tenant: &call.tenant, before, limit: PAGE };
+            let found = file.env.store.read(|tx| page(tx, newest, &filter, kind))?;
+            for event in &found.rows {
+                look(&file, event)?;
+                walked.looked_at = walked.looked_at.saturating_add(1);
+                if walked.looked_at >= MAX_EVENTS || api.env.clock.monotonic() >= ends_at {
+                    let place = Place { since: begin.since, month, kind, before: event.seq };
+                    walked.next = Some(place.to_text().into());
+                    return Ok(walked);
                 }
-                next = found.next;
             }
+            next = found.next;
         }
     }
     Ok(walked)

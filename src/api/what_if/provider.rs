@@ -218,7 +218,7 @@ fn key_of(provider: &NewProvider, webhook: &NewWebhookEvent) -> Result<Option<St
     ordering_key(provider, &headers, webhook.body()).map_err(drop)
 }
 
-/// What a policy finds in a stored webhook. One that refuses it finds nothing: that is told apart.
+/// The findings of a policy in a stored webhook; none if the policy refuses the webhook.
 fn findings(api: &Api, pii: &Pii, webhook: &NewWebhookEvent) -> Vec<Finding> {
     let Some(policy) = pii.rules() else { return Vec::new() };
     let names = api.env.privacy.names();

@@ -206,9 +206,7 @@ impl Reconciler {
         if current.round.is_worn() {
             return Ok(RunStep::failed("a further page of the list was gone again and again"));
         }
-        // The payloads of a page together have the bytes of a large one.
-        let is_large = self.has_large_pages || terms.details.is_some();
-        let most = if is_large { MAX_PAGE_BYTES } else { SMALL_PAGE_BYTES };
+        let most = if self.has_large_pages { MAX_PAGE_BYTES } else { SMALL_PAGE_BYTES };
         let _share = shared.env.budget.take_own(most.saturating_mul(2));
         let request = terms.request(current.round.mark(), current.round.since());
         let wanted = WantedPage {
@@ -233,10 +231,18 @@ impl Reconciler {
             Err(why) => return Ok(RunStep::Retry(why, Duration::ZERO)),
         };
         if !run.new.is_dry {
-            let payloads = turn.add_payloads(Some(&provider), &mut page.items, &mut self.cache);
+            let payloads =
+                turn.add_payloads(Some(&provider), &mut page.items, most, &mut self.cache);
             if let Payloads::Part(error) = payloads {
                 take_in(turn, &compared(run, &page.items), &provider)?;
-                return error.map_or(Ok(RunStep::Further), |error| current.no_page(error));
+                return match error {
+                    None => Ok(RunStep::Further),
+                    Some(NoPage::Large) if !self.has_large_pages => {
+                        self.has_large_pages = true;
+                        Ok(RunStep::Further)
+                    }
+                    Some(error) => current.no_page(error),
+                };
             }
         }
         current.count(turn, run, &provider, &page)
