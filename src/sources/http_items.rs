@@ -161,7 +161,7 @@ impl ListTurn<'_> {
         Payloads::All
     }
 
-    /// Asks once more for payloads that were gone, with what is left of the turn, so that new items come first.
+    /// Asks once more for payloads that were gone, in the rest of the turn: new items come first.
     fn ask_again(
         &self,
         items: &mut [ListItem<'_>],
