@@ -106,6 +106,16 @@ impl Budget {
     }
 }
 
+impl Share {
+    /// Takes a part of it away, which is given back on its own. No more than there is.
+    #[must_use]
+    pub fn split(&mut self, bytes: usize) -> Self {
+        let bytes = bytes.min(self.bytes);
+        self.bytes = self.bytes.saturating_sub(bytes);
+        Self { from: Arc::clone(&self.from), kind: self.kind, bytes }
+    }
+}
+
 impl Drop for Share {
     fn drop(&mut self) {
         let mut state = self.from.state.lock();
@@ -130,6 +140,17 @@ mod tests {
         drop(requests);
         assert!(budget.try_take(500).is_some());
         drop(own);
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn a_part_is_given_back_on_its_own() {
+        let budget = Budget::new(100);
+        let mut whole = budget.take_own(60);
+        let part = whole.split(25);
+        drop(whole);
+        assert_eq!(budget.used(), 25);
+        drop(part);
         assert_eq!(budget.used(), 0);
     }
 

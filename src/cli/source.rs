@@ -75,6 +75,11 @@ const VERBS: &[CommandRow] = &[
                 .value("SPAN")
                 .needs(&["list"])
                 .help("The pause between two rounds [default: 1min]"),
+            field("settings.items_max")
+                .long("items-max")
+                .value("N")
+                .needs(&["list"])
+                .help("After how many items the list ends though it has more; it must have the oldest first"),
             field("settings.overlap_ms")
                 .long("overlap")
                 .value("SPAN")

@@ -78,6 +78,8 @@ pub(super) struct PresetTerms {
     pub(super) headers: &'static [(&'static str, &'static str)],
     /// The JSON that is posted; `None`: the list is asked for with `GET`.
     pub(super) body: Option<&'static str>,
+    /// After how many items the list ends though it has more; `None`: it does not.
+    pub(super) items_max: Option<u32>,
     /// How an item's payload is asked for; `None`: it is the item.
     pub(super) details: Option<&'static ItemDetails>,
     /// Whether nothing is read before a credential was set.
@@ -167,6 +169,7 @@ const JSON: PresetTerms = PresetTerms {
     since: None,
     headers: &[],
     body: None,
+    items_max: None,
     details: None,
     needs_credential: false,
     credential: "--kind bearer",
@@ -307,6 +310,7 @@ const HUBSPOT: PresetTerms = PresetTerms {
         r#"{"limit":100,"filterGroups":[{"filters":[{"propertyName":"hs_lastmodifieddate","operator":"GTE","value":"0"}]}],
             "sorts":[{"propertyName":"hs_lastmodifieddate","direction":"ASCENDING"}]}"#,
     ),
+    items_max: Some(10_000),
     needs_credential: true,
     item: PresetItem::Event { event_type: None },
     ..JSON

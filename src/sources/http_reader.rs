@@ -22,6 +22,9 @@ use crate::targets::http::access::CredentialCache;
 
 /// What a source waits for that has no credential.
 const WAITS_FOR_CREDENTIAL: &str = "a credential: oncebox source credential";
+/// Why a round of a list that ends early does not bring it further.
+const ALL_IN_OVERLAP: &str = "the list ends after items_max items, and as many are younger than the overlap, so that newer ones cannot be \
+                              reached. Make the overlap shorter";
 /// The pause after an error.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause after an error, if the list does not ask for a longer one.
@@ -135,7 +138,7 @@ impl HttpReader {
             }
         };
         let most = if self.has_large_pages { MAX_PAGE_BYTES } else { SMALL_PAGE_BYTES };
-        let _share = shared.env.budget.take_own(most.saturating_mul(2));
+        let _share = self.pass.take_page(&shared.env.budget, most.saturating_mul(2));
         let request = terms.request(round.mark(), round.since());
         let wanted = WantedPage {
             reader: ListReader::source(source),
@@ -185,11 +188,13 @@ impl HttpReader {
                 "the list has no end: its pages repeat items that were read before. Correct next",
             ));
         }
+        let is_cut = page.next.is_some() && self.pass.is_cut(terms.items_max);
         let facts = PageFacts {
             sum,
             highest: page.items.iter().filter_map(|item| item.time).max(),
             has_items: !page.items.is_empty(),
-            next: page.next.clone(),
+            next: page.next.clone().filter(|_| !is_cut),
+            is_cut,
         };
         let items = turn.ready(&page.items, provider)?;
         self.follow(turn, &round, facts, items)
@@ -255,12 +260,17 @@ impl HttpReader {
         if !matches!(step, RoundStep::Page(_)) {
             self.pass = Pass::default();
         }
+        let mut goes_on = next.is_some();
         if let RoundStep::End(end) = &step {
             self.last = Some(end.last);
+            let has_moved = end.position > position;
+            if end.has_more && end.is_at_rest && !has_moved {
+                return Err(SourceError::lasting(ALL_IN_OVERLAP));
+            }
+            goes_on = end.has_more && has_moved;
         }
-        let is_done = next.is_none();
-        shared.statuses.set(source.seq, |status| status.lag = is_done.then_some(0));
-        Ok(if is_done { Turn::Done } else { Turn::Again })
+        shared.statuses.set(source.seq, |status| status.lag = (!goes_on).then_some(0));
+        Ok(if goes_on { Turn::Again } else { Turn::Done })
     }
 
     /// The error of a page that could not be had. The round goes on with this page, or from its beginning if the page

@@ -47,6 +47,8 @@ pub(super) struct PageFacts {
     pub(super) has_items: bool,
     /// The page after it.
     pub(super) next: Option<PageMark>,
+    /// Whether the list has more items and does not show them.
+    pub(super) is_cut: bool,
 }
 
 /// What follows a page.
@@ -69,6 +71,8 @@ pub(super) struct RoundEnd {
     pub(super) last: LastPass,
     /// Whether the list came to rest: two passes found the same, or it has one page.
     pub(super) is_at_rest: bool,
+    /// Whether the list has more items, which a round from the new position can reach.
+    pub(super) has_more: bool,
 }
 
 /// The items of a pass over the list since a time.
@@ -143,7 +147,7 @@ impl ListRound {
 
     /// What follows a page. `position` is that of the source before.
     pub(super) fn after(&self, page: PageFacts, position: i64) -> RoundStep {
-        let PageFacts { sum, highest, has_items, next } = page;
+        let PageFacts { sum, highest, has_items, next, is_cut } = page;
         let read = Self {
             highest: self.highest.max(highest),
             pages: self.pages.saturating_add(u32::from(has_items)),
@@ -158,12 +162,17 @@ impl ListRound {
             if read.passes < MAX_PASSES {
                 return RoundStep::Pass(read.next_pass(Some(read.sum)));
             }
-            return RoundStep::End(RoundEnd { position, last, is_at_rest: false });
+            return RoundStep::End(RoundEnd {
+                position,
+                last,
+                is_at_rest: false,
+                has_more: is_cut,
+            });
         }
         // An item with a time in the future must not hide those between.
         let reached = read.highest.map_or(position, |highest| highest.min(read.began_at).ms());
         let position = reached.max(position);
-        RoundStep::End(RoundEnd { position, last, is_at_rest: true })
+        RoundStep::End(RoundEnd { position, last, is_at_rest: true, has_more: is_cut })
     }
 }
 
@@ -181,6 +190,7 @@ mod tests {
             highest: Some(at(highest)),
             has_items: true,
             next: next.map(PageMark::Page),
+            is_cut: false,
         }
     }
 
@@ -241,6 +251,14 @@ mod tests {
         end(pass(&next, 2, 1));
         let other = ListRound::begin(at(9).ms(), overlap, at(200), Some(ended.last));
         further(pass(&other, 2, 1));
+    }
+
+    #[test]
+    fn a_list_that_ends_early_has_more_for_the_next_round() {
+        let cut = PageFacts { is_cut: true, ..page(1, 9, None) };
+        let ended = end(begin(0).after(cut, 0));
+        assert_eq!((ended.position, ended.has_more), (at(9).ms(), true));
+        assert!(!end(begin(0).after(page(1, 9, None), 0)).has_more);
     }
 
     #[test]

@@ -141,6 +141,11 @@ pub struct HttpSettings {
     /// The JSON object that is posted to ask for a page. Then parameters are paths in it, like `/offset`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<Map<String, Value>>,
+    /// After how many items the list ends though it has more, as a search may do. Its items must have the oldest first: a round
+    /// ends there, and the next one begins at its newest item.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub items_max: Option<u32>,
     /// The pause between two rounds, in milliseconds.
     #[serde(default = "interval_ms")]
     #[schemars(range(min = MIN_INTERVAL_MS, max = MAX_INTERVAL_MS))]
@@ -187,6 +192,8 @@ pub struct ListTerms {
     pub headers: Vec<(String, String)>,
     /// What is posted; `None`: the list is asked for with `GET`.
     pub body: Option<Value>,
+    /// After how many items the list ends though it has more; `None`: it does not.
+    pub items_max: Option<u32>,
     /// How an item's payload is asked for; `None`: it is the item.
     pub(super) details: Option<&'static ItemDetails>,
     /// The type of an event that has none by its fields and defaults.
@@ -257,6 +264,7 @@ impl HttpSettings {
             since,
             headers: self.all_headers(preset),
             body: self.posted(preset)?,
+            items_max: self.items_max.or(preset.items_max),
             details: preset.details,
             event_type: self.event_type(),
             credential: preset.credential,
@@ -341,6 +349,9 @@ impl HttpSettings {
         }
         if self.overlap_ms > MAX_OVERLAP_MS {
             return Err(format!("overlap_ms must be 0 to {MAX_OVERLAP_MS}"));
+        }
+        if self.items_max == Some(0) {
+            return Err("items_max must be 1 or more".to_owned());
         }
         if self.item_id.len() > MAX_IDS {
             return Err(format!("item_id can have {MAX_IDS} paths"));

@@ -75,6 +75,7 @@ impl TargetList {
             since: self.newer_than.clone(),
             headers: Vec::new(),
             body: None,
+            items_max: None,
             details: None,
             event_type: None,
             credential: "--kind bearer",

@@ -331,3 +331,49 @@ fn what_cannot_be_sent_to_a_list_is_refused() {
     let since = json!({ "parameter": "a b", "form": "rfc3339", "in_header": true });
     refused(&merged(at, &json!({ "newer_than": since })), "is no header field");
 }
+
+/// A search as `HubSpot`'s: the oldest first, ten to a page, and an error after the thirtieth.
+#[test]
+fn a_search_that_ends_early_is_read_on_from_its_newest_item() {
+    let rig = Rig::new();
+    let list = Receiver::new();
+    list.decide(|request| {
+        let body: Value = serde_json::from_slice(&request.body).unwrap();
+        let since: i64 =
+            text(&body["filterGroups"][0]["filters"][0], "value").parse().unwrap_or_default();
+        let after = body["after"].as_str().map_or(0, |after| after.parse().unwrap());
+        if after >= 30 {
+            return Reply::Answer(
+                400,
+                Vec::new(),
+                b"{\"message\":\"paging cannot go beyond 30\"}".to_vec(),
+            );
+        }
+        let at = |n: i64| START.minus(secs(10_000)).plus(secs(60 * u64::try_from(n).unwrap()));
+        let found: Vec<i64> = (1..=95).filter(|n| at(*n).ms() >= since).collect();
+        let object = |n: &i64| json!({ "id": n.to_string(), "updatedAt": at(*n).to_string() });
+        let page: Vec<Value> = found.iter().skip(after).take(10).map(object).collect();
+        let next = (after + 10 < found.len())
+            .then(|| json!({ "next": { "after": (after + 10).to_string() } }));
+        json_page(&json!({ "results": page, "paging": next }))
+    });
+    let url = format!("http://{}/crm/v3/objects/deals/search", list.address);
+    let settings = json!({
+        "preset": "hubspot", "url": url, "items_max": 30, "overlap_ms": 120_000,
+        "defaults": { "event_type": "deal.changed" },
+    });
+    rig.source("deals", "http", &settings);
+    rig.post("/v1/sources/deals/credentials", &json!({ "kind": "bearer", "secret": "token" }))
+        .is(201);
+    rig.becomes("SELECT count(*) FROM outbox", "95");
+    rig.says("SELECT count(DISTINCT idempotency_key) FROM outbox", "95");
+    let source = rig.get("/v1/sources/deals");
+    assert_eq!(source["last_error"], Value::Null);
+    let everything = merged(settings, &json!({ "overlap_ms": 86_400_000 }));
+    rig.patch("/v1/sources/deals", &json!({ "settings": everything })).is(200);
+    until("it says that it comes no further", || {
+        rig.get("/v1/sources/deals")["last_error"]
+            .as_str()
+            .is_some_and(|why| why.contains("Make the overlap shorter"))
+    });
+}

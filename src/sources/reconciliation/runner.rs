@@ -207,7 +207,7 @@ impl Reconciler {
             return Ok(RunStep::failed("a further page of the list was gone again and again"));
         }
         let most = if self.has_large_pages { MAX_PAGE_BYTES } else { SMALL_PAGE_BYTES };
-        let _share = shared.env.budget.take_own(most.saturating_mul(2));
+        let _share = current.pass.take_page(&shared.env.budget, most.saturating_mul(2));
         let request = terms.request(current.round.mark(), current.round.since());
         let wanted = WantedPage {
             reader: ListReader::source(source),
@@ -318,11 +318,17 @@ impl CurrentRun {
             // An item without a time of its own counts for the day of the run.
             self.tally.add(item.time.unwrap_or(run.new.until), state);
         }
+        if page.next.is_some() && self.pass.is_cut(turn.terms.items_max) {
+            return Ok(RunStep::failed(
+                "the list ends after items_max items, and has more. Compare a shorter period",
+            ));
+        }
         let facts = PageFacts {
             sum: added.sum,
             highest: None,
             has_items: !page.items.is_empty(),
             next: page.next.clone(),
+            is_cut: false,
         };
         Ok(match self.round.after(facts, 0) {
             RoundStep::Page(next) => {
