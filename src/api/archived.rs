@@ -130,9 +130,26 @@ pub(super) fn month(api: &Api, month: &Month) -> Option<Api> {
 
 /// An API that reads the file of a month; without one, the database.
 pub(super) fn reading(api: &Api, month: Option<&str>) -> Result<Api, Problem> {
-    let Some(month) = month.and_then(Month::parse) else { return Ok(api.clone()) };
-    let store = api.flow.archiving.archive.read(&month, &api.env.store)?;
+    file(api, month.and_then(Month::parse).as_ref())
+}
+
+/// An API that reads the file of a month; `None` is the database. Fails if the file cannot be read.
+pub(super) fn file(api: &Api, month: Option<&Month>) -> Result<Api, Problem> {
+    let Some(month) = month else { return Ok(api.clone()) };
+    let store = api.flow.archiving.archive.read(month, &api.env.store)?;
     Ok(over(api, store))
+}
+
+/// The files that may have what was received since a time: the database, which is `None`, then months, the latest first.
+pub(super) fn files_since(
+    api: &Api,
+    since: Timestamp,
+) -> Result<impl Iterator<Item = Option<Month>>, Problem> {
+    // What finished in a month was received in it or before.
+    let first = Month::at(since);
+    let months = names(&api.flow.archiving.archive)?;
+    let months = months.into_iter().filter(move |month| *month >= first).map(Some);
+    Ok(std::iter::once(None).chain(months))
 }
 
 /// The API over another file.

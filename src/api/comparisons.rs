@@ -1,13 +1,17 @@
 //! `POST /v1/subscriptions/{id}/comparison`: what was delivered to a target, compared with what the target says that it has.
 //!
+//! A comparison looks at deliveries, the newest first: those of the database, then those of the archive's months. It ends after a
+//! bounded part, and says where the next one begins. A delivery that is archived between two parts may be in both.
 //! Nothing is sent, and only the audit event is stored. Not here: comparisons with the list of a provider ([`super::reconciliations`]), and reading the
 //! target's list ([`crate::sources::target_list`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::api::archived;
 use crate::api::prelude::*;
 use crate::api::subscriptions;
+use crate::archive::Month;
 use crate::base::id;
 use crate::model::delivery::{Delivery, DeliveryState};
 use crate::model::subscription::Subscription;
@@ -16,16 +20,18 @@ use crate::sources::target_list::{NotListed, TargetList};
 use crate::store::delivery_lists::{self, DeliveryFilter};
 use crate::store::page::{Newest, Span};
 
-/// Deliveries that are compared, at most.
-const MAX_DELIVERIES: u64 = 10_000;
+/// Deliveries of a part at most.
+const MAX_DELIVERIES: u64 = 100_000;
+/// How long the deliveries of a part are looked at.
+const MAX_TIME: Duration = Duration::from_secs(5);
 /// Deliveries of a page.
 const PAGE: u32 = 500;
-/// Deliveries that an answer names, at most.
-const MAX_SHOWN: usize = 1_000;
+/// Missing deliveries that an answer names. A part ends with that many.
+const MAX_MISSING: usize = 1_000;
 /// Ids of a body at most.
-const MAX_IDS: usize = 10_000;
-/// Time for the target's list.
-const MAX_TIME: Duration = Duration::from_secs(20);
+const MAX_IDS: usize = 50_000;
+/// Time for the target's list, each of the two times that it is read.
+const MAX_LIST_TIME: Duration = Duration::from_secs(20);
 /// Deliveries of the last minutes are left out: the target may list them late.
 const YOUNG: Duration = Duration::from_mins(5);
 /// The target is asked for what it got this much earlier, because its clock may be behind.
@@ -41,8 +47,8 @@ pub(super) const RESOURCE: Resource = Resource {
             .about(
                 "The target has a delivery if its list, or `ids`, has the `webhook-id` or the key of the event. A list is read \
                  with the credentials of the subscription, within 20 s, and a second time if something is missing. Compared are \
-                 completed deliveries that are not archived, at most 10,000, the newest first. Nothing is sent: send \
-                 what is missing again with `POST /v1/events/{id}/replay`. Comparisons, tests and rotations of a tenant run one \
+                 completed deliveries, the newest first, archived ones too. An answer is about a part of the period if its `next` is no null: at most \
+                 100,000 deliveries, 5 s, or 1,000 that are missing. Nothing is sent: send what is missing again with `POST /v1/events/{id}/replay`. Comparisons, tests and rotations of a tenant run one \
                  at a time; twelve wait.",
             )
             .returns(&[Returns::json::<Comparison>(200, "What the target lacks.")])
@@ -57,15 +63,57 @@ pub(super) const RESOURCE: Resource = Resource {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ComparisonRequest {
-    /// Deliveries that were made from this time on are compared …
+    /// Deliveries that were made from this time on are compared.
     since: Timestamp,
-    /// … up to this one; five minutes ago if absent.
+    /// The end of the period; five minutes ago if absent.
     until: Option<Timestamp>,
     /// Ids that the target has: `webhook-id`s, or keys of events.
     #[schemars(length(max = MAX_IDS))]
     ids: Option<Vec<Is<SomeText>>>,
     /// The target's own list.
     list: Option<TargetList>,
+    /// `next` of the answer about the part before; absent: the newest part.
+    next: Option<Is<ComparisonPlace>>,
+}
+
+values! {
+    /// Where a comparison goes on: a month of the archive, or none, and a number, as in `2026-05/1234` and `/1234`.
+    ComparisonPlace = { "type": "string", "minLength": 2, "maxLength": 40 }
+}
+
+/// Where a comparison goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    /// The month of the archive; `None`: the database.
+    month: Option<Month>,
+    /// Deliveries with lower numbers follow.
+    before: i64,
+}
+
+impl Place {
+    const NEWEST: Self = Self { month: None, before: i64::MAX };
+
+    fn parse(text: &str) -> Option<Self> {
+        let (month, before) = text.split_once('/')?;
+        let month = if month.is_empty() { None } else { Some(Month::parse(month)?) };
+        Some(Self { month, before: before.parse().ok()? })
+    }
+
+    fn to_text(&self) -> String {
+        let month = self.month.as_ref().map(Month::to_string).unwrap_or_default();
+        format!("{month}/{}", self.before)
+    }
+
+    /// The number below which the deliveries of a file are read on; `None`: the file is done.
+    fn within(&self, month: Option<&Month>) -> Option<i64> {
+        match (&self.month, month) {
+            (None, Some(_)) => Some(i64::MAX),
+            (Some(_), None) => None,
+            (Some(at), Some(month)) if month < at => Some(i64::MAX),
+            (Some(at), Some(month)) if month > at => None,
+            _ => Some(self.before),
+        }
+    }
 }
 
 /// What a comparison found.
@@ -81,11 +129,11 @@ struct Comparison {
     listed: u64,
     /// Deliveries that the target lacks.
     missing: u64,
-    /// Whether these are all of the period: at most 10,000 are compared.
-    is_whole: bool,
-    /// Deliveries that the target lacks, the newest first, up to 1,000.
-    #[schemars(length(max = MAX_SHOWN))]
+    /// Deliveries that the target lacks, the newest first.
+    #[schemars(length(max = MAX_MISSING))]
     items: Vec<MissingDelivery>,
+    /// What `next` is to compare older ones; null: these were all of the period.
+    next: Option<Is<ComparisonPlace>>,
 }
 
 /// A delivery that the target lacks.
@@ -108,6 +156,7 @@ struct Asked {
     since: Timestamp,
     until: Timestamp,
     has: TargetHas,
+    place: Place,
 }
 
 /// How it is known what a target has.
@@ -138,7 +187,7 @@ fn compare(api: &Api, call: Call, reply: Reply) {
 }
 
 fn asked(api: &Api, call: &Call) -> Result<Asked, Problem> {
-    let ComparisonRequest { since, until, ids, list } = call.json()?;
+    let ComparisonRequest { since, until, ids, list, next } = call.json()?;
     let subscription = subscriptions::find(api, call)?;
     let until = until.unwrap_or_else(|| api.env.clock.wall().minus(YOUNG));
     if since >= until {
@@ -151,7 +200,13 @@ fn asked(api: &Api, call: &Call) -> Result<Asked, Problem> {
         (None, Some(list)) => TargetHas::List(list),
         _ => return Err(Problem::unprocessable("Give either ids or list.")),
     };
-    Ok(Asked { subscription, since, until, has })
+    let place = match next {
+        None => Place::NEWEST,
+        Some(next) => Place::parse(&next).ok_or_else(|| {
+            Problem::unprocessable("next must be the one of the answer before, or absent.")
+        })?,
+    };
+    Ok(Asked { subscription, since, until, has, place })
 }
 
 fn run(api: &Api, call: &Call, asked: &Asked) -> Result<Comparison, Problem> {
@@ -187,7 +242,8 @@ fn read(api: &Api, asked: &Asked) -> Result<BTreeSet<String>, Problem> {
         TargetHas::Ids(ids) => return Ok(ids.clone()),
         TargetHas::List(list) => list,
     };
-    let read = list.read(&api.flow.lists, &asked.subscription, asked.since.minus(SKEW), MAX_TIME);
+    let read =
+        list.read(&api.flow.lists, &asked.subscription, asked.since.minus(SKEW), MAX_LIST_TIME);
     read.map_err(|why| match why {
         NotListed::Unusable(why) => Problem::unprocessable(format!("{why}.")),
         NotListed::Unanswered(why) => {
@@ -197,14 +253,14 @@ fn read(api: &Api, asked: &Asked) -> Result<BTreeSet<String>, Problem> {
     })
 }
 
-/// Compares the completed deliveries of the period with ids.
+/// Compares the completed deliveries of a part of the period with ids.
 fn compared(
     api: &Api,
     call: &Call,
     asked: &Asked,
     ids: &BTreeSet<String>,
 ) -> Result<Comparison, Problem> {
-    let Asked { subscription, since, until, .. } = asked;
+    let Asked { subscription, since, until, place, .. } = asked;
     let filter = DeliveryFilter {
         state: Some(DeliveryState::Completed),
         subscription: Some(subscription.new.name.to_string()),
@@ -216,30 +272,46 @@ fn compared(
         since: *since,
         until: *until,
         listed: u64::try_from(ids.len()).unwrap_or(u64::MAX),
-        is_whole: true,
         ..Comparison::default()
     };
-    let mut next = Some(i64::MAX);
-    while let Some(before) = next {
-        let newest = Newest { tenant: &call.tenant, before, limit: PAGE };
-        let (page, sources) = lists::read(api, call, |tx| {
-            let page = delivery_lists::page(tx, newest, &filter)?;
-            let sources = delivery_lists::sources_of(tx, &page.rows)?;
-            Ok((page, sources))
-        })?;
-        next = page.next;
-        for delivery in &page.rows {
-            if found.delivered >= MAX_DELIVERIES {
-                found.is_whole = false;
+    let clock = &api.env.clock;
+    let ends_at = clock.monotonic().saturating_add(MAX_TIME);
+    for month in archived::files_since(api, *since)? {
+        let mut next = place.within(month.as_ref());
+        if next.is_none() {
+            continue;
+        }
+        let file = archived::file(api, month.as_ref())?;
+        while let Some(before) = next {
+            if found.is_full() || clock.monotonic() >= ends_at {
+                found.next = Some(Place { month, before }.to_text().into());
                 return Ok(found);
             }
-            found.look(&call.tenant, delivery, &sources, ids);
+            let newest = Newest { tenant: &call.tenant, before, limit: PAGE };
+            let (page, sources) = lists::read(&file, call, |tx| {
+                let page = delivery_lists::page(tx, newest, &filter)?;
+                let sources = delivery_lists::sources_of(tx, &page.rows)?;
+                Ok((page, sources))
+            })?;
+            next = page.next;
+            for delivery in &page.rows {
+                if found.is_full() {
+                    next = Some(delivery.seq.0.saturating_add(1));
+                    break;
+                }
+                found.look(&call.tenant, delivery, &sources, ids);
+            }
         }
     }
     Ok(found)
 }
 
 impl Comparison {
+    /// Whether the part ends before the next delivery.
+    fn is_full(&self) -> bool {
+        self.delivered >= MAX_DELIVERIES || self.items.len() >= MAX_MISSING
+    }
+
     fn look(
         &mut self,
         tenant: &str,
@@ -254,9 +326,6 @@ impl Comparison {
             return;
         }
         self.missing = self.missing.saturating_add(1);
-        if self.items.len() >= MAX_SHOWN {
-            return;
-        }
         self.items.push(MissingDelivery {
             delivery: delivery.seq.to_string(),
             event: delivery.event_id.clone().into(),
@@ -266,5 +335,31 @@ impl Comparison {
             key: delivery.key.clone(),
             delivered_at: delivery.finished_at,
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_read_as_it_was_written_and_leads_through_the_files_once() {
+        let may = Month::parse("2026-05");
+        let april = Month::parse("2026-04");
+        let june = Month::parse("2026-06");
+        let in_may = Place { month: may.clone(), before: 17 };
+        for place in [Place::NEWEST, in_may.clone()] {
+            assert_eq!(Place::parse(&place.to_text()), Some(place));
+        }
+        for wrong in ["", "17", "/x", "2026-13/1", "May/1"] {
+            assert_eq!(Place::parse(wrong), None, "{wrong}");
+        }
+        let files = [None, june.as_ref(), may.as_ref(), april.as_ref()];
+        assert_eq!(files.map(|at| in_may.within(at)), [None, None, Some(17), Some(i64::MAX)]);
+        let in_database = Place { month: None, before: 5 };
+        assert_eq!(
+            files.map(|at| in_database.within(at)),
+            [Some(5), Some(i64::MAX), Some(i64::MAX), Some(i64::MAX)]
+        );
     }
 }

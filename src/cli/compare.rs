@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use crate::cli::parted_answer::PartedAnswer;
 use crate::cli::prelude::*;
 use crate::cli::source;
 
-/// Time for a comparison: the target's list is read twice, for 20 s each.
+/// Time for a part of a comparison: the target's list is read twice, for 20 s each.
 const TIMEOUT: Duration = Duration::from_mins(2);
 
 const MISSING: Columns = Columns {
@@ -33,11 +34,16 @@ pub(super) fn run(call: &Call<'_>, remote: &Remote) -> Done {
     if let Some(Value::Object(list)) = body.get_mut("list") {
         source::read_terms(list)?;
     }
-    let body = Value::Object(body);
-    let found = remote.send_within("POST", &call.path(), Some(&body), TIMEOUT)?;
+    let compared = |found: &Value| {
+        let count = count(found, "delivered");
+        format!("{count} deliveries were compared, and older ones follow …")
+    };
+    let parts = PartedAnswer { member: "next", max_items: usize::MAX, told: &compared };
+    let found = parts.ask(body, |body| {
+        remote.send_within("POST", &call.path(), Some(&Value::Object(body)), TIMEOUT)
+    })?;
     print(remote, &found)?;
-    let count = |name: &str| found.get(name).and_then(Value::as_u64).unwrap_or_default();
-    let missing = count("missing");
+    let missing = count(&found, "missing");
     if missing == 0 {
         return Ok(());
     }
@@ -45,17 +51,14 @@ pub(super) fn run(call: &Call<'_>, remote: &Remote) -> Done {
     if !call.is("send-again") {
         let why = format!(
             "{missing} of {} deliveries are missing at {subscription}; --send-again sends them again, with the same webhook-id",
-            count("delivered")
+            count(&found, "delivered")
         );
         return Err(Failure::new(exit::MISSING, why));
     }
     for item in list(&found, "items") {
         send_again(remote, &subscription, item)?;
     }
-    let sent = list(&found, "items").len();
-    out::note(format_args!(
-        "{sent} of {missing} are sent again. Compare again when they are delivered."
-    ));
+    out::note(format_args!("{missing} are sent again. Compare again when they are delivered."));
     Ok(())
 }
 
@@ -66,23 +69,21 @@ fn send_again(remote: &Remote, subscription: &str, item: &Value) -> Done {
     remote.post(&path, Some(&json!({ "subscription": subscription }))).map(drop)
 }
 
+fn count(found: &Value, name: &str) -> u64 {
+    found.get(name).and_then(Value::as_u64).unwrap_or_default()
+}
+
 fn print(remote: &Remote, found: &Value) -> Done {
     if remote.json() {
         return out::json(found);
     }
-    let count = |name: &str| found.get(name).and_then(Value::as_u64).unwrap_or_default();
     let [since, until] = [text(found, "since"), text(found, "until")];
     out::line(format_args!(
         "{} deliveries from {since} to {until}, {} ids at the target, {} missing",
-        count("delivered"),
-        count("listed"),
-        count("missing")
+        count(found, "delivered"),
+        count(found, "listed"),
+        count(found, "missing")
     ))?;
-    if found.get("is_whole") == Some(&Value::Bool(false)) {
-        out::note(
-            "Only the newest 10,000 deliveries were compared: give --until to compare older ones.",
-        );
-    }
     let items = list(found, "items");
     if items.is_empty() { Ok(()) } else { MISSING.table(items) }
 }

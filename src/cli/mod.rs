@@ -35,6 +35,7 @@ mod migrate;
 mod noun;
 mod nouns;
 mod out;
+mod parted_answer;
 mod pii;
 mod prelude;
 mod probe;

@@ -207,11 +207,12 @@ const VERBS: &[CommandRow] = &[
                 .help("How items since a time are asked for: `{\"parameter\":\"since\",\"form\":\"rfc3339\"}`"),
             own("send-again").help("Send what is missing again, with the same webhook-id"),
             without("ids"),
+            without("next"),
         ]])
         .online(compare::run)
         .more(|command| one_of(command, &["ids", "list.url"]))
         .ends(&[
-            "Exit code 6: something is missing.",
+            "Deliveries of the last five minutes are left out, unless --until is given. Exit code 6: something is missing.",
             "",
             "  oncebox subscription compare erp --since 7d --ids @received.txt",
             "  oncebox subscription compare erp --since 7d --list https://erp.example/api/received --item-id /webhook_id --send-again",

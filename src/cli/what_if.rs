@@ -3,6 +3,7 @@
 
 use serde_json::Map;
 
+use crate::cli::parted_answer::PartedAnswer;
 use crate::cli::prelude::*;
 use crate::cli::show::clean;
 
@@ -38,44 +39,14 @@ const COUNTS_OF_PROVIDER: [(&str, &str); 4] = [
 pub(super) fn ask(
     call: &Call<'_>,
     remote: &Remote,
-    mut body: Map<String, Value>,
+    body: Map<String, Value>,
 ) -> Result<Value, Failure> {
-    let mut whole = call.send(remote, body.clone())?;
-    while let Some(next) = whole.get("next").filter(|next| !next.is_null()).cloned() {
-        out::note(format_args!(
-            "{} events were looked at, and older ones follow …",
-            count(&whole, "looked_at")
-        ));
-        body.insert("what_if".to_owned(), next);
-        whole = joined(whole, call.send(remote, body.clone())?);
-    }
-    Ok(whole)
-}
-
-/// Two answers about parts of a period: counts are added, and examples stand one after the other.
-fn joined(whole: Value, part: Value) -> Value {
-    let (Value::Object(mut whole), Value::Object(part)) = (whole, part) else { return Value::Null };
-    for (name, value) in part {
-        match (whole.get_mut(&name), value) {
-            (Some(Value::Array(examples)), Value::Array(more)) => {
-                let room = MAX_EXAMPLES.saturating_sub(examples.len());
-                examples.extend(more.into_iter().take(room));
-            }
-            (Some(before @ Value::Number(_)), Value::Number(more)) => {
-                let sum = before
-                    .as_u64()
-                    .unwrap_or_default()
-                    .saturating_add(more.as_u64().unwrap_or_default());
-                *before = sum.into();
-            }
-            (_, value) if name == "next" => {
-                whole.insert(name, value);
-            }
-            // The begin of the period is that of the first part.
-            _ => {}
-        }
-    }
-    Value::Object(whole)
+    let looked_at = |found: &Value| {
+        let count = count(found, "looked_at");
+        format!("{count} events were looked at, and older ones follow …")
+    };
+    let parts = PartedAnswer { member: "what_if", max_items: MAX_EXAMPLES, told: &looked_at };
+    parts.ask(body, |body| call.send(remote, body))
 }
 
 fn count(found: &Value, name: &str) -> u64 {

@@ -7,6 +7,7 @@ use zeroize::Zeroizing;
 use crate::api::described_value::UsedFor;
 use crate::api::people::Session;
 use crate::console::actions::{self, Action, Asks, Then};
+use crate::console::comparison;
 use crate::console::correction::Correction;
 use crate::console::fields::{self, Field, FieldKind, Offered};
 use crate::console::form::{Form, LargeField, Said, Submission, form_number, is_own, local_page};
@@ -324,6 +325,7 @@ impl Task {
                 @if !answer.items("checks").is_empty() {
                     (Cells(&[cell("check").of("name"), cell("state").state("state"), cell("detail")], &[]).table(view, view.t.checks, answer.items("checks"), EmptyNote::default()))
                 }
+                @if self.action.name == actions::COMPARE.name { (comparison::show(view, &answer)) }
                 details { summary { (view.t.whole_answer) } (json(view, &without_secrets(&answer))) }
                 p { a.button href=(next) { (view.t.go_on) } }
             }

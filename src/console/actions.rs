@@ -282,6 +282,14 @@ actions! {
         .route(Right::Operate, Method::Post, "/v1/subscriptions/{id}/pause");
     RESUME = action("resume-subscription", |t| t.resume)
         .route(Right::Operate, Method::Post, "/v1/subscriptions/{id}/resume");
+    COMPARE = action("compare-subscription", |t| t.compare)
+        .about(|t| t.compare_about)
+        .route(Right::Operate, Method::Post, "/v1/subscriptions/{id}/comparison")
+        .fields(&[
+            required("since"), field("ids"), field("list"), later("list.next"), later("list.newer_than"), later("until"), later("next"),
+        ])
+        .asks(Asks::First)
+        .then(Then::Answer);
     TEST = action("test-subscription", |t| t.test)
         .about(|t| t.test_about)
         .route(Right::Operate, Method::Post, "/v1/subscriptions/{id}/test")

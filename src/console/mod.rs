@@ -9,6 +9,7 @@ mod actions;
 mod assets;
 mod cells;
 mod charts;
+mod comparison;
 mod correction;
 mod elements;
 mod enter;

@@ -44,7 +44,10 @@ impl ListingTarget {
 
 /// A box with the subscription `erp`, five events delivered to it ten minutes ago, and the fourth lost by the target.
 fn with_a_loss() -> (Rig, ListingTarget) {
-    let rig = Rig::new();
+    with_a_loss_in(Rig::new())
+}
+
+fn with_a_loss_in(rig: Rig) -> (Rig, ListingTarget) {
     let target = ListingTarget::new();
     rig.subscribe_with("erp", &target.receiver, &json!({}));
     for n in 1..=5 {
@@ -75,7 +78,7 @@ fn what_a_target_lacks_is_found_and_can_be_sent_again() {
     let found = compare(&rig, &asked).is(200).json();
     has(
         &found,
-        &json!({ "subscription": "erp", "delivered": 5, "listed": 4, "missing": 1, "is_whole": true }),
+        &json!({ "subscription": "erp", "delivered": 5, "listed": 4, "missing": 1, "next": null }),
     );
     has(
         &found["items"][0],
@@ -111,6 +114,50 @@ fn ids_and_keys_that_a_person_gives_are_compared_without_asking_the_target() {
     assert_eq!(target.receiver.count(), before);
     let none = compare(&rig, &json!({ "until": START.minus(secs(1)), "ids": [] })).is(200).json();
     has(&none, &json!({ "delivered": 0, "missing": 0 }));
+}
+
+#[test]
+fn deliveries_of_the_archive_are_compared_and_a_part_goes_on_where_the_last_one_ended() {
+    let day = Duration::from_hours(24);
+    let rig = Rig::with(|settings| settings.archive.after = day * 10);
+    let (rig, target) = with_a_loss_in(rig);
+    rig.advance(day * 40);
+    rig.becomes("SELECT count(*) FROM deliveries", "0");
+    let asked = json!({ "list": target.list() });
+    let found = compare(&rig, &asked).is(200).json();
+    has(&found, &json!({ "delivered": 5, "listed": 4, "missing": 1, "next": null }));
+    assert_eq!(found["items"][0]["key"], "k4");
+    // As if the part before had ended behind the third delivery.
+    let month = START.to_string().chars().take(7).collect::<String>();
+    let rest = merged(asked, &json!({ "next": format!("{month}/4") }));
+    has(&compare(&rig, &rest).is(200).json(), &json!({ "delivered": 3, "missing": 0 }));
+    let wrong = merged(rest, &json!({ "next": "yesterday" }));
+    compare(&rig, &wrong).is(422).tells("next must be the one of the answer before");
+}
+
+#[test]
+fn a_part_ends_with_a_thousand_that_are_missing_and_the_parts_name_each_once() {
+    let rig = Rig::new();
+    let target = ListingTarget::new();
+    rig.subscribe_with("erp", &target.receiver, &json!({}));
+    let events: Vec<Value> = (1..=1_003)
+        .map(|n| json!({ "event_type": "a", "idempotency_key": format!("k{n}"), "payload": n }))
+        .collect();
+    for some in events.chunks(100) {
+        rig.post("/v1/events", &json!(some)).is(201);
+    }
+    until("they are delivered", || {
+        rig.one("SELECT count(*) FROM deliveries WHERE state = 'completed'") == "1003"
+    });
+    rig.advance(secs(600));
+    let first = compare(&rig, &json!({ "ids": ["k1003"] })).is(200).json();
+    has(&first, &json!({ "delivered": 1_001, "missing": 1_000 }));
+    let next = &first["next"];
+    let rest = compare(&rig, &json!({ "ids": ["k1003"], "next": next })).is(200).json();
+    has(&rest, &json!({ "delivered": 2, "missing": 2, "next": null }));
+    let missing = [&first, &rest].map(|part| part["items"].as_array().unwrap().clone()).concat();
+    let keys: BTreeSet<String> = missing.iter().map(|item| text(item, "key")).collect();
+    assert_eq!(keys.len(), 1_002);
 }
 
 #[test]

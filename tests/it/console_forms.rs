@@ -575,6 +575,35 @@ fn a_change_is_asked_about_the_stored_events_before_it_is_kept() {
 }
 
 #[test]
+fn what_a_target_lacks_is_shown_with_the_button_that_sends_it_again() {
+    let rig = Rig::new();
+    rig.user("anna", "admin");
+    let browser = Browser::enter(&rig, "anna");
+    let receiver = Receiver::new();
+    rig.subscribe_with("erp", &receiver, &json!({}));
+    for key in ["k1", "k2"] {
+        rig.publish(&json!({ "event_type": "a", "idempotency_key": key, "payload": 1 }));
+    }
+    rig.becomes("SELECT count(*) FROM deliveries WHERE state = 'completed'", "2");
+    rig.advance(secs(600));
+    let form = asked(&browser, "/console/subscriptions/erp", "compare-subscription");
+    let page = browser.submit(&form, &[("ids", "k1\nsomething-else")]).is(200).text();
+    for part in ["<strong>2</strong> deliveries were compared", "<strong>1</strong> missing", "k2"]
+    {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    let event = rig.one("SELECT id FROM outbox WHERE idempotency_key = 'k2'");
+    let again = format!("/console/act/replay-event?id={event}&amp;subscriptions=erp");
+    assert!(page.contains(&again), "{again}: {page}");
+    let form = asked(&browser, "/console/subscriptions/erp", "compare-subscription");
+    let page = browser.submit(&form, &[("ids", "k1\nk2")]).is(200).text();
+    assert!(page.contains("The target has all of them."), "{page}");
+    let form = asked(&browser, "/console/subscriptions/erp", "compare-subscription");
+    let neither = browser.submit(&form, &[]).is(422).text();
+    assert!(neither.contains("Give either ids or list"), "{neither}");
+}
+
+#[test]
 fn a_provider_is_asked_about_the_stored_webhooks_before_it_is_changed() {
     let rig = Rig::new();
     rig.user("anna", "admin");

@@ -195,20 +195,15 @@ fn walk(
         filter.received = received;
     }
     let mut walked = Walked { since: begin.since, ..Walked::default() };
-    // An event is in the month in which it finished.
-    let first = Month::at(begin.since);
-    let months = archived::names(&api.flow.archiving.archive)?;
-    let months = months.into_iter().filter(|month| *month >= first).map(Some);
     let kinds = [ArchivedKind::Event, ArchivedKind::WebhookEvent];
-    let files = std::iter::once(None).chain(months);
+    let files = archived::files_since(api, begin.since)?;
     let parts = files.flat_map(|month| kinds.map(|kind| (month.clone(), kind)));
     for (month, kind) in parts {
-        let file = match &month {
-            None => Some(api.clone()),
-            Some(month) => archived::month(api, month),
-        };
-        let Some(file) = file else { continue };
         let mut next = begin.within(month.as_ref(), kind);
+        if next.is_none() {
+            continue;
+        }
+        let file = archived::file(api, month.as_ref())?;
         while let Some(before) = next {
             let newest = Newest { tenant: &call.tenant, before, limit: PAGE };
             let found = file.env.store.read(|tx| page(tx, newest, &filter, kind))?;

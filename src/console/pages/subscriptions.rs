@@ -237,6 +237,7 @@ pub(super) fn one(view: &View<'_>) -> Result<Content, PageError> {
             @if can_test { (button(view, &actions::TEST, &given)) }
             @if found.text("source") == "outbox" { (button(view, &actions::REPLAY_SINCE, &[("filter.subscription", name), ("filter.since", a_day_ago.as_str())])) }
             (button(view, &actions::RECOVER, &given))
+            (button(view, &actions::COMPARE, &[("id", name), ("since", "7d")]))
             (button(view, &actions::CHANGE_SUBSCRIPTION, &given))
             (button(view, &actions::DELETE_SUBSCRIPTION, &given))
         }
