@@ -73,6 +73,8 @@ mod sys;
 mod targets;
 #[cfg(all(feature = "service", not(feature = "internals")))]
 mod telemetry;
+#[cfg(all(feature = "service", not(feature = "internals")))]
+mod traces;
 
 // What the three public modules need: all that is compiled without the service.
 #[cfg(not(feature = "service"))]
@@ -105,7 +107,7 @@ macro_rules! open {
     ($($room:ident)*) => {$(pub mod $room;)*};
 }
 #[cfg(feature = "internals")]
-open! { alerts api app archive backup base bench cli config conformance console databases demo env event_types formats health_probes http jobs keys model pipeline privacy signatures sources store sys targets telemetry }
+open! { alerts api app archive backup base bench cli config conformance console databases demo env event_types formats health_probes http jobs keys model pipeline privacy signatures sources store sys targets telemetry traces }
 
 pub use rusqlite;
 

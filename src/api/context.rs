@@ -37,6 +37,7 @@ use crate::pipeline::upkeep::disk_watch::DiskWatch;
 use crate::pipeline::upkeep::master_key_rotation::Rotation;
 use crate::sources::SourceStatuses;
 use crate::sources::http_client::ListClient;
+use crate::traces::SpanQueue;
 
 /// The stages the API hands work to.
 #[derive(Clone)]
@@ -79,6 +80,8 @@ pub struct Stages {
     pub jobs: Bell,
     /// Moves finished events into the archive.
     pub archiving: Archiving,
+    /// Spans of attempts, of which the metrics tell.
+    pub traces: SpanQueue,
 }
 
 /// The API and what it is built from.

@@ -28,7 +28,7 @@ use crate::health_probes;
 use crate::http::client::Sender;
 use crate::jobs::runner::Runner;
 use crate::pipeline::suspects::Suspects;
-use crate::pipeline::threads::Bell;
+use crate::pipeline::threads::{Bell, Spawner};
 use crate::pipeline::upkeep::disk_watch::DiskWatch;
 use crate::pipeline::upkeep::master_key_rotation::Rotation;
 use crate::pipeline::{Pipeline, PipelineSetup};
@@ -40,6 +40,7 @@ use crate::store::writer::WriterLoop;
 use crate::store::{Store, runs};
 use crate::sys::disk::Gauge;
 use crate::sys::systemd::Passed;
+use crate::traces::exporter::Exporter;
 
 impl Appliance {
     /// Starts on the service manager's sockets. `before_answering` is called when everything but the listener is ready:
@@ -72,6 +73,7 @@ impl Appliance {
         let databases = Databases::of(&env.settings.get().databases.all, &machine);
         let sources_bell = Bell::default();
         let line = Arc::clone(&sender);
+        let (traces, exporter) = Exporter::of(&env.settings.get())?;
         let setup = PipelineSetup {
             writer_loop,
             rotation: keys.rotation.clone(),
@@ -82,12 +84,14 @@ impl Appliance {
             databases: databases.clone(),
             suspects: Arc::clone(&run.suspects),
             source_marks,
+            traces,
             on_tokens_changed: forgetting(&auth),
             on_sources_changed: sources_bell.clone(),
             is_source: sources::tables::exists,
             stop: stop.clone(),
         };
         let flow = Pipeline::start(&env, setup)?;
+        start_exporter(exporter, &flow.spawner, stop.clone())?;
         let lists = list_client(&env, &flow, line);
         let services = source_services(&flow, disk, run.suspects, databases, lists);
         let sources = Relaying::start(services.clone(), &flow.spawner, sources_bell)?;
@@ -199,6 +203,13 @@ fn forgetting(auth: &Auth) -> Arc<dyn Fn() + Send + Sync> {
     Arc::new(move || cached.forget())
 }
 
+/// Starts what sends traces, if the settings name a collector. A stop does not wait for it.
+fn start_exporter(exporter: Option<Exporter>, spawner: &Spawner, stop: Stop) -> Result<(), Error> {
+    let Some(exporter) = exporter else { return Ok(()) };
+    spawner.spawn("traces", move || exporter.run(&stop))?;
+    Ok(())
+}
+
 /// What reads lists of providers, over the line of the deliveries.
 fn list_client(env: &Env, flow: &Pipeline, sender: Arc<dyn Sender>) -> ListClient {
     let uses = Arc::clone(flow.receive.providers.uses());
@@ -259,5 +270,6 @@ fn stages(
         spawner: flow.spawner.clone(),
         jobs: jobs.bell().clone(),
         archiving: archive.archiving.clone(),
+        traces: flow.traces.clone(),
     }
 }

@@ -389,6 +389,11 @@ settings! {
         format: LogFormat = LogFormat::Auto, Word(LogFormat::WORDS), Restart,
             "auto: logfmt on a terminal, JSON elsewhere.";
     }
+    traces: Traces, "Traces of attempts for a collector of OpenTelemetry (docs/operating.md)." {
+        endpoint: Option<String> = None, Maybe(Url), Restart,
+            "Where spans go: OTLP over HTTP, as JSON. It is called directly, whatever delivery.allow says.",
+            unset "none, and no spans are made", "\"http://127.0.0.1:4318/v1/traces\"";
+    }
     metrics: Metrics, "Access to /metrics." {
         public: bool = false, Flag, Restart,
             "Whether /metrics needs no token; otherwise a token with the role read.";

@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ipnet::{IpNet, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::base::words::words;
 
@@ -140,6 +140,11 @@ impl AddressPolicy {
     /// Public addresses, and those inside one of these networks.
     pub fn new(allow: Vec<IpNet>) -> Self {
         Self { allow }
+    }
+
+    /// All addresses: for what the settings file names.
+    pub fn everything() -> Self {
+        Self { allow: vec![Ipv4Net::default().into(), Ipv6Net::default().into()] }
     }
 
     /// Whether this address may be called.

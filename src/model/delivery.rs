@@ -274,6 +274,12 @@ impl OutgoingRequest {
         event::trace_flags(&parent).unwrap_or(event::SAMPLED).to_owned()
     }
 
+    /// The span with which its event came, if it is kept.
+    pub fn parent_span(&self) -> Option<String> {
+        let parent = self.trace_field("traceparent")?;
+        event::span_id(&parent).map(str::to_owned)
+    }
+
     /// The `tracestate` with which its event came.
     pub fn trace_state(&self) -> Option<String> {
         let state = self.trace_field("tracestate").filter(|text| event::is_trace_state(text))?;

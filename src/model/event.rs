@@ -488,8 +488,19 @@ pub fn trace_flags(traceparent: &str) -> Option<&str> {
     parent(traceparent).map(|parent| parent.flags)
 }
 
+/// The span of a `traceparent` field, 16 hexadecimal digits; `None` if the field is not valid.
+pub fn span_id(traceparent: &str) -> Option<&str> {
+    parent(traceparent).map(|parent| parent.span)
+}
+
+/// Whether the flags of a trace say that its spans are recorded: the lowest bit (W3C Trace Context, section 3.2.2.5.1).
+pub fn is_sampled(flags: &str) -> bool {
+    u8::from_str_radix(flags, 16).is_ok_and(|flags| flags & 1 == 1)
+}
+
 struct TraceParent<'t> {
     trace: &'t str,
+    span: &'t str,
     flags: &'t str,
 }
 
@@ -510,7 +521,7 @@ fn parent(text: &str) -> Option<TraceParent<'_>> {
         && is_id(trace, 32)
         && is_id(span, 16)
         && is_hex(flags, 2);
-    (is_valid && ends).then_some(TraceParent { trace, flags })
+    (is_valid && ends).then_some(TraceParent { trace, span, flags })
 }
 
 /// The fields of a trace that are kept with an event: `tracestate`, and `traceparent` if its flags are not those that

@@ -90,6 +90,7 @@ use crate::store::tx::ChangedSubscriptions;
 use crate::store::writer::{Writer, WriterLoop};
 use crate::targets::Targets;
 use crate::telemetry::tally::Heartbeat;
+use crate::traces::SpanQueue;
 
 /// The parts that only the pipeline needs, beside the environment.
 pub struct PipelineSetup {
@@ -111,6 +112,8 @@ pub struct PipelineSetup {
     pub suspects: Arc<Suspects>,
     /// How far the sources are read.
     pub source_marks: SourceMarks,
+    /// Where spans of attempts are left.
+    pub traces: SpanQueue,
     /// Called when tokens change.
     pub on_tokens_changed: Arc<dyn Fn() + Send + Sync>,
     /// Rings when sources change.
@@ -143,6 +146,8 @@ pub struct Pipeline {
     pub event_types: Arc<EventTypes>,
     /// The deliveries being attempted.
     pub in_flight: Arc<InFlight>,
+    /// Where spans of attempts are left.
+    pub traces: SpanQueue,
     /// Asked to stop when the service does.
     pub upkeep_stop: Stop,
     destinations: Arc<Destinations>,
@@ -213,6 +218,7 @@ impl Pipeline {
             upkeep: start_upkeep(upkeep, &spawner, upkeep_stop.clone())?,
             relay: spawner.spawn("relay", move || relay.run(&relay_stop))?,
             lease_manager: spawner.spawn("consume", move || lease_manager.run())?,
+            traces: setup.traces,
             counts: state.counts,
             event_types: state.event_types,
             in_flight: state.in_flight,
@@ -331,6 +337,7 @@ fn deliver(
         line: Arc::clone(&state.line),
         in_flight: Arc::clone(&state.in_flight),
         counts: Arc::clone(&state.counts),
+        traces: setup.traces.clone(),
         targets: Targets::new(env, sender, setup.databases.clone()),
         suspects: Arc::clone(&setup.suspects),
         confirm_tokens: setup.confirm_tokens.clone(),

@@ -100,6 +100,7 @@ mod subscription_tests;
 mod supervising;
 mod tenants;
 mod tls;
+mod traces;
 mod users;
 mod watching;
 mod ways_in;

@@ -16,7 +16,7 @@ const MAX_FILE_LINES: usize = 800;
 
 /// The rooms from the ground up. A room may import rooms of the layers before its own, and itself. A part of a room
 /// can have a layer of its own.
-const LAYERS: [&[&str]; 28] = [
+const LAYERS: [&[&str]; 29] = [
     &["base"],
     &["sys"],
     &["model"],
@@ -27,6 +27,7 @@ const LAYERS: [&[&str]; 28] = [
     &["config", "keys"],
     &["telemetry"],
     &["databases", "http", "store"],
+    &["traces"],
     &["archive"],
     &["backup"],
     &["event_types", "privacy"],

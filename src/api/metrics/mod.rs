@@ -112,6 +112,8 @@ fn work(api: &Api, page: &mut Page) {
     );
     let probes = [counts.probes_worked.get(), counts.probes_failed.get()];
     page.all("oncebox_health_probes_total", probes);
+    let spans = api.flow.traces.counts();
+    page.all("oncebox_trace_spans_total", [spans.exported.get(), spans.dropped.get()]);
     page.spans("oncebox_attempt_duration_seconds", &counts.attempt_span.read());
     page.spans("oncebox_accept_commit_seconds", &api.env.store.writer().done().accept_span.read());
     page.spans("oncebox_accept_delivered_seconds", &counts.delivered_span.read());

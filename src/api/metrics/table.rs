@@ -100,6 +100,8 @@ pub static METRICS: &[Metric] = &[
     metric("oncebox_deliveries_finished_total", Counter, "state = completed, dead_letter",
         "Deliveries that an attempt finished.", "dead_letter rises"),
     metric("oncebox_health_probes_total", Counter, "result = worked, failed", "Probes of idle targets by result.", ""),
+    metric("oncebox_trace_spans_total", Counter, "result = exported, dropped",
+        "Spans of attempts; dropped: the collector of traces did not take them.", ""),
     metric("oncebox_attempt_duration_seconds", Histogram, "",
         "How long attempts took.", "the 95th percentile nears the timeout"),
     metric("oncebox_accept_commit_seconds", Histogram, "",

@@ -13,6 +13,7 @@ use crate::pipeline::prelude::*;
 use crate::pipeline::scheduler::Mailbox;
 use crate::pipeline::suspects::Suspects;
 use crate::targets::Targets;
+use crate::traces::SpanQueue;
 
 /// A deliverer. Its clones share everything; each runs on a thread of its own.
 #[derive(Clone)]
@@ -33,6 +34,8 @@ pub struct Deliverer {
     pub in_flight: Arc<InFlight>,
     /// What was counted.
     pub counts: Arc<Counts>,
+    /// Where spans of attempts are left.
+    pub traces: SpanQueue,
     /// What sends, by kind of target.
     pub targets: Targets,
     /// What the process may have died on.

@@ -3,7 +3,9 @@
 use crate::base::headers::CUSTOM_DATA;
 use crate::model::attempt::{Attempt, AttemptOrder, AttemptReport};
 use crate::model::delivery::{Jitter, is_custom_data};
+use crate::model::event::is_sampled;
 use crate::model::outcome::{AttemptClass, Outcome};
+use crate::model::subscription::Target;
 use crate::pipeline::deliver::deliverer::Deliverer;
 use crate::pipeline::deliver::exchange::Exchange;
 use crate::pipeline::deliver::inconclusive::{cut_short, is_cut};
@@ -11,6 +13,7 @@ use crate::pipeline::deliver::opened::OpenedDelivery;
 use crate::pipeline::prelude::*;
 use crate::privacy::policy::ResponseScrub;
 use crate::store::settlement;
+use crate::traces::span::AttemptSpan;
 
 /// An attempt that has ended, as the dispatcher is told of it.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +62,7 @@ impl Deliverer {
             order,
             now: self.env.clock.now(),
         };
+        self.traces.leave(|| span_of(opened, &report.attempt));
         match is_inconclusive {
             Some(_) => self.settle(Arc::new(report)),
             None => self.settle_in_doubt(report, opened.started),
@@ -146,6 +150,34 @@ impl Deliverer {
             },
         );
     }
+}
+
+/// An attempt as a span of its event's trace; `None` if nothing was sent, or the trace is not recorded.
+fn span_of(opened: &OpenedDelivery<'_>, attempt: &Attempt) -> Option<AttemptSpan> {
+    let OpenedDelivery { outgoing, destination, .. } = opened;
+    let new = &destination.subscription.new;
+    let host = match &new.target {
+        Target::Http(url) => Some(url.authority().to_owned()),
+        _ => None,
+    };
+    let span = attempt.span.clone().filter(|_| is_sampled(&outgoing.trace_flags()))?;
+    Some(AttemptSpan {
+        trace: outgoing.trace(),
+        span,
+        parent: outgoing.parent_span(),
+        started_at: attempt.started_at,
+        finished_at: attempt.finished_at,
+        tenant: outgoing.tenant.clone(),
+        subscription: new.name.to_string(),
+        event: outgoing.event_id.clone(),
+        event_type: outgoing.event_type.clone(),
+        delivery: outgoing.delivery.to_string(),
+        n: attempt.n,
+        class: attempt.class,
+        method: attempt.method.clone(),
+        host,
+        http_status: attempt.http_status,
+    })
 }
 
 /// The text that an answer says to send back, if it can be stored and sent.
