@@ -57,8 +57,9 @@ impl AttemptSpan {
         if let Some(method) = &self.method {
             attributes.push(attribute("http.request.method", text(method)));
         }
-        if let Some(host) = &self.host {
+        if let Some((host, port)) = self.host.as_deref().map(host_and_port) {
             attributes.push(attribute("server.address", text(host)));
+            attributes.extend(port.map(|port| attribute("server.port", number(port.into()))));
         }
         if let Some(status) = self.http_status {
             attributes.push(attribute("http.response.status_code", number(status.into())));
@@ -108,6 +109,14 @@ pub(super) fn refused(answer: &[u8]) -> u64 {
     refused.and_then(number).unwrap_or_default()
 }
 
+/// The parts of `example.com:8443`, `example.com` and `[::1]:8443`.
+fn host_and_port(authority: &str) -> (&str, Option<u16>) {
+    match authority.rsplit_once(':') {
+        Some((host, port)) if !authority.ends_with(']') => (host, port.parse().ok()),
+        _ => (authority, None),
+    }
+}
+
 fn attribute(key: &str, value: Value) -> Value {
     json!({ "key": key, "value": value })
 }
@@ -153,6 +162,14 @@ mod tests {
             AttemptSpan::default().to_otlp().get("status").is_some(),
             !AttemptClass::default().is_success()
         );
+    }
+
+    #[test]
+    fn a_port_is_no_part_of_the_host() {
+        assert_eq!(host_and_port("example.com"), ("example.com", None));
+        assert_eq!(host_and_port("example.com:8443"), ("example.com", Some(8_443)));
+        assert_eq!(host_and_port("[::1]:8443"), ("[::1]", Some(8_443)));
+        assert_eq!(host_and_port("[::1]"), ("[::1]", None));
     }
 
     #[test]
