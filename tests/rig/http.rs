@@ -1,7 +1,7 @@
 //! HTTP/1.1 as far as tests need it: one request on a connection of its own, and reading messages.
 
 use std::fmt::Write as _;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ pub(crate) fn github(secret: &str, body: &[u8]) -> String {
     format!("sha256={}", HEXLOWER.encode(hmac::sign(&key, body).as_ref()))
 }
 
-/// Reads one message; `None` when the other end closed before its first byte.
+/// Reads one message byte by byte, so that nothing after it is taken; `None` when the other end closed before its first byte.
 pub(crate) fn read_message(from: &mut impl Read) -> io::Result<Option<Message>> {
     let Some(mut message) = read_head(from)? else { return Ok(None) };
     let length = message.field("content-length").and_then(|text| text.parse().ok()).unwrap_or(0);
@@ -148,7 +148,8 @@ pub(crate) fn send(
     bytes.extend_from_slice(body);
     // A body that is refused early is not read to its end; the answer comes all the same.
     let written = stream.write_all(&bytes);
-    let read = if method == "HEAD" { read_head(&mut stream) } else { read_message(&mut stream) };
+    let mut answer = BufReader::new(stream);
+    let read = if method == "HEAD" { read_head(&mut answer) } else { read_message(&mut answer) };
     match read {
         Ok(Some(message)) => {
             let status = message.first_line.split(' ').nth(1).and_then(|text| text.parse().ok());

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
-use std::io::{ErrorKind, Write};
+use std::io::{BufReader, ErrorKind, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
@@ -197,7 +197,8 @@ impl Shared {
             if cut || matches!(scripted, Some(Reply::CutUnread)) {
                 return;
             }
-            let Ok(Some(request)) = read_message(&mut stream) else { return };
+            // Nothing follows a request before it is answered.
+            let Ok(Some(request)) = read_message(&mut BufReader::new(&stream)) else { return };
             self.seen.lock().unwrap().push(request.clone());
             let reply = scripted.unwrap_or_else(|| (self.decide.lock().unwrap())(&request));
             let (status, fields, body) = match reply {
