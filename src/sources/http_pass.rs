@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use ring::digest::{SHA256, digest};
 
 use crate::base::budget::{Budget, Share};
+use crate::base::clock::Timestamp;
 use crate::sources::http_list::ListItem;
 use crate::sources::http_round::ListRound;
 
@@ -26,6 +27,10 @@ pub(super) struct Pass {
     seen_share: Option<Share>,
     pages: usize,
     stale: u32,
+    /// The latest time of an item so far.
+    latest: Option<Timestamp>,
+    /// Whether an item was older than one before it.
+    is_mixed: bool,
 }
 
 /// The items of a page, as its pass sees them.
@@ -55,6 +60,8 @@ impl Pass {
             let hash = digest(&SHA256, item.key().as_bytes());
             let short = hash.as_ref().first_chunk().copied().unwrap_or_default();
             let is_new = self.seen.insert(short);
+            self.is_mixed |= item.time.is_some() && item.time < self.latest;
+            self.latest = self.latest.max(item.time);
             if is_new && round.has(item.time) {
                 page.sum = page.sum.wrapping_add(u64::from_be_bytes(short));
             }
@@ -71,6 +78,11 @@ impl Pass {
         max.is_some_and(|max| self.seen.len() >= max)
     }
 
+    /// Whether the items so far did not come with the oldest first.
+    pub(super) const fn is_mixed(&self) -> bool {
+        self.is_mixed
+    }
+
     /// Whether the pages lead in a circle, or are too many.
     pub(super) fn is_endless(&self) -> bool {
         self.stale > MAX_STALE_PAGES || self.pages > MAX_PAGES || self.seen.len() > MAX_SEEN
@@ -80,7 +92,6 @@ impl Pass {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::clock::Timestamp;
     use std::borrow::Cow;
     use std::time::Duration;
 

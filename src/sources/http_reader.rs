@@ -25,6 +25,12 @@ const WAITS_FOR_CREDENTIAL: &str = "a credential: oncebox source credential";
 /// Why a round of a list that ends early does not bring it further.
 const ALL_IN_OVERLAP: &str = "the list ends after items_max items, and as many are younger than the overlap, so that newer ones cannot be \
                               reached. Make the overlap shorter";
+/// Why a list whose pages repeat themselves is not read on.
+const NO_END: &str =
+    "the list has no end: its pages repeat items that were read before. Correct next";
+/// Why a list that ends early cannot be read on.
+const NOT_OLDEST_FIRST: &str = "the list ends after items_max items and does not have the oldest first, so that the others cannot be reached. \
+                                Ask for it sorted by its time";
 /// The pause after an error.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause after an error, if the list does not ask for a longer one.
@@ -179,16 +185,14 @@ impl HttpReader {
             return self.again(turn, round, error);
         }
         let sum = self.pass.add(&page.items, &round).sum;
+        let is_cut = page.next.is_some() && self.pass.is_cut(terms.items_max);
         let is_circle = page.next.is_some() && page.next.as_ref() == round.mark();
-        if is_circle || self.pass.is_endless() {
+        if let Some(why) = self.leads_nowhere(is_circle, is_cut) {
             self.pass = Pass::default();
             self.round = None;
             store_only_items(turn, &page.items, provider, None)?;
-            return Err(SourceError::lasting(
-                "the list has no end: its pages repeat items that were read before. Correct next",
-            ));
+            return Err(SourceError::lasting(why));
         }
-        let is_cut = page.next.is_some() && self.pass.is_cut(terms.items_max);
         let facts = PageFacts {
             sum,
             highest: page.items.iter().filter_map(|item| item.time).max(),
@@ -198,6 +202,17 @@ impl HttpReader {
         };
         let items = turn.ready(&page.items, provider)?;
         self.follow(turn, &round, facts, items)
+    }
+
+    /// Why the list cannot be read to its end, if it cannot.
+    fn leads_nowhere(&self, is_circle: bool, is_cut: bool) -> Option<&'static str> {
+        if is_circle || self.pass.is_endless() {
+            Some(NO_END)
+        } else if is_cut && self.pass.is_mixed() {
+            Some(NOT_OLDEST_FIRST)
+        } else {
+            None
+        }
     }
 
     /// Has the same page read again: at once, or after an error.

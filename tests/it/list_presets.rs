@@ -332,6 +332,29 @@ fn what_cannot_be_sent_to_a_list_is_refused() {
     refused(&merged(at, &json!({ "newer_than": since })), "is no header field");
 }
 
+/// Nothing is passed over in silence: a list that ends early says so if it has the newest first.
+#[test]
+fn a_search_that_ends_early_must_have_the_oldest_first() {
+    let rig = Rig::new();
+    let list = Receiver::new();
+    list.decide(|request| {
+        let skip = parameter(request, "skip").map_or(0, |text| text.parse().unwrap());
+        let at = |n: u64| START.minus(secs(60 * n)).to_string();
+        let object = |n: u64| json!({ "id": n.to_string(), "at": at(n) });
+        json_page(&json!((1..=50).skip(skip).take(10).map(object).collect::<Vec<_>>()))
+    });
+    let settings = json!({
+        "url": format!("http://{}/list", list.address), "item_id": ["/id"], "time": "/at", "items_max": 20,
+        "next": { "by": "offset", "parameter": "skip" },
+        "newer_than": { "parameter": "since", "form": "rfc3339" },
+        "defaults": { "event_type": "deal.changed" },
+    });
+    rig.source("deals", "http", &settings);
+    let error = || rig.get("/v1/sources/deals")["last_error"].as_str().map(str::to_owned);
+    until("it says why", || error().is_some_and(|why| why.contains("the oldest first")));
+    rig.says("SELECT cursor FROM sources", "0");
+}
+
 /// A search as `HubSpot`'s: the oldest first, ten to a page, and an error after the thirtieth.
 #[test]
 fn a_search_that_ends_early_is_read_on_from_its_newest_item() {
