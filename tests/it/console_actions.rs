@@ -115,6 +115,7 @@ impl World {
             | "pause-subscription"
             | "resume-subscription"
             | "test-subscription"
+            | "compare-subscription"
             | "recover-subscription"
             | "replay-events"
             | "rotate-credential"
@@ -180,6 +181,11 @@ impl World {
             "set-credential" => {
                 let secret = ("secret", "a-token".to_owned());
                 return (page, vec![("kind", "bearer".to_owned()), secret]);
+            }
+            "compare-subscription" => {
+                self.sent(action);
+                let ids = ("ids", "a-key-of-ours".to_owned());
+                return (page, vec![("since", "2026-01-01 00:00 UTC".to_owned()), ids]);
             }
             "recover-subscription" => {
                 self.sent(action);

@@ -354,4 +354,6 @@ fn a_program_that_writes_without_a_pause_and_senders_that_do_keep_nobody_out() {
     let count =
         |whose: &str| rig.one(&format!("SELECT count(*) FROM outbox WHERE event_type = '{whose}'"));
     assert_eq!((count("theirs"), count("ours")), ("150".to_owned(), ours.to_string()));
+    // A stop leaves the rest of the rows to the next start.
+    rig.becomes("SELECT count(*) FROM outbox WHERE routed_at IS NULL", "0");
 }
