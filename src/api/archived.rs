@@ -1,5 +1,6 @@
 //! One view over the database and the archive: what is asked for is found wherever it is.
 
+use std::cmp::Ordering;
 use std::time::Duration;
 
 use crate::api::audited::ChangeResult;
@@ -138,6 +139,16 @@ pub(super) fn file(api: &Api, month: Option<&Month>) -> Result<Api, Problem> {
     let Some(month) = month else { return Ok(api.clone()) };
     let store = api.flow.archiving.archive.read(month, &api.env.store)?;
     Ok(over(api, store))
+}
+
+/// The order in which files are read: the database, which is `None`, then months, the latest first.
+pub(super) fn order_of_files(one: Option<&Month>, other: Option<&Month>) -> Ordering {
+    match (one, other) {
+        (None, None) => Ordering::Equal,
+        (None, Some(_)) => Ordering::Less,
+        (Some(_), None) => Ordering::Greater,
+        (Some(one), Some(other)) => other.cmp(one),
+    }
 }
 
 /// The files that may have what was received since a time: the database, which is `None`, then months, the latest first.

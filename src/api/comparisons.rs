@@ -1,10 +1,11 @@
 //! `POST /v1/subscriptions/{id}/comparison`: what was delivered to a target, compared with what the target says that it has.
 //!
-//! A comparison looks at deliveries, the newest first: those of the database, then those of the archive's months. It ends after a
-//! bounded part, and says where the next one begins. A delivery that is archived between two parts may be in both.
+//! A comparison looks at deliveries, the newest first: in the database, then in the archive's months. An answer is about a bounded
+//! part, and says where the next part begins. A delivery that is archived between two parts may be in both.
 //! Nothing is sent, and only the audit event is stored. Not here: comparisons with the list of a provider ([`super::reconciliations`]), and reading the
 //! target's list ([`crate::sources::target_list`]).
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ const PAGE: u32 = 500;
 /// Missing deliveries that an answer names. A part ends with that many.
 const MAX_MISSING: usize = 1_000;
 /// Ids of a body at most.
-const MAX_IDS: usize = 50_000;
+const MAX_IDS: usize = 10_000;
 /// Time for the target's list, each of the two times that it is read.
 const MAX_LIST_TIME: Duration = Duration::from_secs(20);
 /// Deliveries of the last minutes are left out: the target may list them late.
@@ -106,12 +107,10 @@ impl Place {
 
     /// The number below which the deliveries of a file are read on; `None`: the file is done.
     fn within(&self, month: Option<&Month>) -> Option<i64> {
-        match (&self.month, month) {
-            (None, Some(_)) => Some(i64::MAX),
-            (Some(_), None) => None,
-            (Some(at), Some(month)) if month < at => Some(i64::MAX),
-            (Some(at), Some(month)) if month > at => None,
-            _ => Some(self.before),
+        match archived::order_of_files(month, self.month.as_ref()) {
+            Ordering::Less => None,
+            Ordering::Equal => Some(self.before),
+            Ordering::Greater => Some(i64::MAX),
         }
     }
 }

@@ -38,7 +38,12 @@ pub(super) fn run(call: &Call<'_>, remote: &Remote) -> Done {
         let count = count(found, "delivered");
         format!("{count} deliveries were compared, and older ones follow …")
     };
-    let parts = PartedAnswer { member: "next", max_items: usize::MAX, told: &compared };
+    let parts = PartedAnswer {
+        member: "next",
+        of_whole: &["listed"],
+        max_items: usize::MAX,
+        told: &compared,
+    };
     let found = parts.ask(body, |body| {
         remote.send_within("POST", &call.path(), Some(&Value::Object(body)), TIMEOUT)
     })?;

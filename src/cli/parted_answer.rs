@@ -8,6 +8,8 @@ use crate::cli::prelude::*;
 pub(super) struct PartedAnswer<'a> {
     /// The member of a request that takes `next` of the answer before.
     pub(super) member: &'static str,
+    /// Counts that every part gives for the whole: they are not added.
+    pub(super) of_whole: &'static [&'static str],
     /// Items of all parts that are kept, the first ones.
     pub(super) max_items: usize,
     /// What is said of what came so far, while the next part is asked for.
@@ -15,7 +17,7 @@ pub(super) struct PartedAnswer<'a> {
 }
 
 impl PartedAnswer<'_> {
-    /// Asks for all parts, one after the other, and returns them as one answer.
+    /// Asks for all parts in turn, and returns them as one answer.
     pub(super) fn ask(
         &self,
         mut body: Map<String, Value>,
@@ -41,8 +43,7 @@ impl PartedAnswer<'_> {
                     let room = self.max_items.saturating_sub(items.len());
                     items.extend(more.into_iter().take(room));
                 }
-                // How many ids a target has is said by each part of the same ids.
-                (Some(Value::Number(_)), Value::Number(_)) if name == "listed" => {}
+                _ if self.of_whole.contains(&name.as_str()) => {}
                 (Some(before @ Value::Number(_)), Value::Number(more)) => {
                     let more = more.as_u64().unwrap_or_default();
                     let sum = before.as_u64().unwrap_or_default().saturating_add(more);

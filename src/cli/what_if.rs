@@ -45,7 +45,12 @@ pub(super) fn ask(
         let count = count(found, "looked_at");
         format!("{count} events were looked at, and older ones follow …")
     };
-    let parts = PartedAnswer { member: "what_if", max_items: MAX_EXAMPLES, told: &looked_at };
+    let parts = PartedAnswer {
+        member: "what_if",
+        of_whole: &[],
+        max_items: MAX_EXAMPLES,
+        told: &looked_at,
+    };
     parts.ask(body, |body| call.send(remote, body))
 }
 

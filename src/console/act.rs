@@ -308,7 +308,8 @@ impl Task {
         let form = form_number(&self.given).unwrap_or_default();
         let next = with_query(path, query.chain([("did", form)]));
         self.inner.submissions.done(number, &next, said.clone());
-        if self.action.then != Then::Answer && self.made.is_none() {
+        let has_page = matches!(self.action.then, Then::Answer | Then::Comparison);
+        if !has_page && self.made.is_none() {
             return see(&next);
         }
         let made = self.made.as_deref().map(String::as_str);
@@ -325,7 +326,7 @@ impl Task {
                 @if !answer.items("checks").is_empty() {
                     (Cells(&[cell("check").of("name"), cell("state").state("state"), cell("detail")], &[]).table(view, view.t.checks, answer.items("checks"), EmptyNote::default()))
                 }
-                @if self.action.name == actions::COMPARE.name { (comparison::show(view, &answer)) }
+                @if self.action.then == Then::Comparison { (comparison::show(view, &answer)) }
                 details { summary { (view.t.whole_answer) } (json(view, &without_secrets(&answer))) }
                 p { a.button href=(next) { (view.t.go_on) } }
             }

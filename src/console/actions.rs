@@ -55,6 +55,8 @@ pub(super) enum Then {
     Back,
     /// A page with the answer: a secret that is shown this once.
     Answer,
+    /// A page with what a comparison found.
+    Comparison,
     /// The list of this name; with an id in the answer, the page of the new thing.
     Leads(&'static str),
 }
@@ -289,7 +291,7 @@ actions! {
             required("since"), field("ids"), field("list"), later("list.next"), later("list.newer_than"), later("until"), later("next"),
         ])
         .asks(Asks::First)
-        .then(Then::Answer);
+        .then(Then::Comparison);
     TEST = action("test-subscription", |t| t.test)
         .about(|t| t.test_about)
         .route(Right::Operate, Method::Post, "/v1/subscriptions/{id}/test")

@@ -43,7 +43,8 @@ pub(super) struct PassPage {
 }
 
 impl Pass {
-    /// Takes the memory of a page. That of the items so far is taken anew with it: whoever waits for memory holds none.
+    /// Takes the memory of a page. The memory of the items so far is taken anew together with it, because a thread that waits
+    /// for memory must hold none.
     pub(super) fn take_page(&mut self, budget: &Budget, page_bytes: usize) -> Share {
         self.seen_share = None;
         let seen_bytes = self.seen.len().saturating_mul(ITEM_BYTES);

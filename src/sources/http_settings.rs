@@ -359,6 +359,9 @@ impl HttpSettings {
         self.check_headers()?;
         let terms = self.terms()?;
         terms.check_places()?;
+        if terms.items_max.is_some() && terms.since.is_none() {
+            return Err("items_max needs newer_than: the items behind the end of the list are asked for by their time".to_owned());
+        }
         let parameters = [
             terms.next.as_ref().and_then(NextPage::parameter),
             terms.since.as_ref().map(|since| since.parameter.as_str()),
@@ -496,6 +499,10 @@ mod tests {
         for (settings, why) in [
             (json!({}), "url is missing"),
             (json!({ "url": url }), "item_id is missing"),
+            (
+                json!({ "url": url, "item_id": ["/id"], "items_max": 10_000 }),
+                "items_max needs newer_than",
+            ),
             (json!({ "url": "ftp://x", "item_id": ["/id"] }), "url cannot be used"),
             (json!({ "url": "https://x.example/{id}", "item_id": ["/id"] }), "placeholders"),
             (json!({ "url": url, "item_id": ["id"] }), "not a JSON Pointer"),

@@ -9,6 +9,7 @@ pub(super) mod provider;
 pub(super) mod schema;
 pub(super) mod terms;
 
+use std::cmp::Ordering;
 use std::time::Duration;
 
 use crate::api::archived;
@@ -87,16 +88,12 @@ impl Place {
     /// file is done.
     fn within(&self, month: Option<&Month>, kind: ArchivedKind) -> Option<i64> {
         let is_webhook = |kind: ArchivedKind| kind == ArchivedKind::WebhookEvent;
-        // The database comes first, and then the months, the latest first.
-        let is_later = match (&self.month, month) {
-            (None, month) => month.is_some(),
-            (Some(at), Some(month)) if month <= at => month < at,
-            (Some(_), _) => return None,
-        };
-        if is_later || (is_webhook(kind) && !is_webhook(self.kind)) {
-            return Some(i64::MAX);
+        match archived::order_of_files(month, self.month.as_ref()) {
+            Ordering::Less => None,
+            Ordering::Greater => Some(i64::MAX),
+            Ordering::Equal if is_webhook(kind) && !is_webhook(self.kind) => Some(i64::MAX),
+            Ordering::Equal => (kind == self.kind).then_some(self.before),
         }
-        (kind == self.kind).then_some(self.before)
     }
 }
 
